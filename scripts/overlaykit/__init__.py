@@ -1,0 +1,1 @@
+"""Shared code of the scripts beside this folder."""
