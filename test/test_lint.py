@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from torch.testing._internal.common_utils import TestCase, run_tests
+from torch.testing._internal.common_utils import run_tests, TestCase
 
 
 HOME = Path(__file__).resolve().parents[1]

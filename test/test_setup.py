@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock, skipUnless
 
-from torch.testing._internal.common_utils import TestCase, run_tests
+from torch.testing._internal.common_utils import run_tests, TestCase
 
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))

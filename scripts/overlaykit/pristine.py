@@ -8,7 +8,7 @@ from types import ModuleType
 
 from overlaykit import pins
 from overlaykit.cli import UserError
-from overlaykit.overlay import STATE, sha256_of
+from overlaykit.overlay import sha256_of, STATE
 
 
 MODULES = "torch/_functorch/_activation_checkpointing"

@@ -10,7 +10,7 @@ import random
 from torch._functorch._activation_checkpointing.knapsack import (
     dp_knapsack_sliding_hirschberg,
 )
-from torch.testing._internal.common_utils import TestCase, run_tests
+from torch.testing._internal.common_utils import run_tests, TestCase
 
 
 QUANTUM = 1e-4  # the solver rounds memory to this

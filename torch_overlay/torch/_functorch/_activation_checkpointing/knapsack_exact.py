@@ -1,0 +1,841 @@
+"""Exact 0/1 knapsack for the activation memory budget, without quantization.
+
+The partitioner asks which candidates to save: item ``i`` takes ``memory[i]``,
+spares ``runtime[i]`` of recomputation, and the saved items share ``max_memory``.
+Real graphs repeat layers, so a few hundred items fall into about ten classes of
+equal (memory, runtime), next to runtimes that differ by nine decimal digits.
+
+Why neither a table nor a MIP solver
+------------------------------------
+A table indexed by capacity must first round the sizes.  Rounding breaks the
+budget in one direction and wastes it in the other, and finer steps cost memory
+and time in proportion.  A MIP solver works on floats within tolerances, stops
+at a relative gap, brings a dependency, and takes seconds where this module
+takes milliseconds.  Here every comparison between two plans is made in integers:
+floats are dyadic rationals, so one power of two turns a list of them into ints.
+
+The bound
+---------
+Sort the classes by efficiency ``runtime / memory`` and save whole classes while
+they fit.  The first one that does not fit is the *split class*, with efficiency
+``e``.  Filling the rest of the capacity at rate ``e`` gives Dantzig's bound
+``U``.  Against that relaxed plan, moving one copy of another class in or out
+loses ``|runtime - e * memory|``, and leaving ``x`` of the capacity unused loses
+``e * x``.  The losses add up, exactly, to the *shortfall* ``U - value`` of any
+plan, so
+
+    shortfall = e * (capacity - memory kept) + sum of the losses of the moves.
+
+The best plan known so far therefore settles the fate of most classes: those
+whose loss exceeds its shortfall stay as they are.  The others are the core: on
+5,000 random items about 30 are looked at.
+
+The frontier and the split
+--------------------------
+This carries the two ideas of arXiv 2608.08740 over from rows indexed by capacity
+to Pareto frontiers.  A frontier holds the states (memory, loss) that no other
+state beats in both memory and runtime; a *piece*, which is 1, 2, 4, ... copies
+of a class, turns it into the next one, so a window of one frontier is enough.
+Pieces come in order of loss, and each goes to the shorter of two frontiers.
+Like the two half rows in Hirschberg's algorithm, the two meet at the capacity:
+one is read upwards, the other downwards, and the heaviest partner that fits is
+the best one, since runtime grows with memory along a frontier.  Two frontiers of
+``k`` states stand for ``k * k`` plans.  The search ends when the next loss alone
+exceeds the shortfall of the best plan, which is then optimal.
+
+Each state carries its decisions as bits while they fit ``DECISION_BITS``.
+Beyond that only the optimum's memory and loss on either side are kept, and the
+pieces are split in halves whose frontiers meet at that target, again and again,
+until the decisions fit.
+
+Cost
+----
+``O(n log n)`` for grouping and sorting, plus the states visited.  Nothing grows
+with the capacity.  The problem is NP-hard and frontiers can explode on instances
+made for it; past ``MAX_STATES`` the best plan so far competes with a plan of the
+quantized solver whose sizes are rounded up, the better one is returned, and a
+warning states the proven gap.
+
+Sources: Dantzig (1957), the bound; Nemhauser and Ullmann (1969), the frontier;
+Hirschberg (1975), the split; Pisinger, "A minimal algorithm for the 0-1 knapsack
+problem" (1997), the core; arXiv 2608.08740 and PR 160914, the sliding window.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from bisect import bisect_right
+from collections import Counter
+from fractions import Fraction
+from itertools import accumulate, compress
+from numbers import Integral, Rational, Real
+from operator import itemgetter, mul
+from typing import Any, NamedTuple, TYPE_CHECKING
+
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+log: logging.Logger = logging.getLogger(__name__)
+
+# States made before the search gives up proving optimality: well under a second.
+MAX_STATES = 1 << 19
+# Bits of decisions that the states of both frontiers may carry together: 1 MiB.
+DECISION_BITS = 1 << 23
+# Steps of the capacity in the quantized fallback, as in `dp_knapsack`.
+FALLBACK_STEPS = 10_000
+
+# A core of no more classes than this is searched class by class.
+_FEW_CLASSES = 16
+# How many classes past the split the greedy incumbent looks at.
+_GREEDY_CLASSES = 32
+# The two frontiers meet again once they have grown by this factor.
+_GROWTH = 1.5
+# Pieces whose decisions are looked up in one frontier when a split is undone.
+_TRACKED_PIECES = 64
+
+# Sizes that fill the budget exactly may pass it by their rounding: by 1e-12 of it,
+# less what the float product of budget and tolerance can be off.
+_TOLERANCE = (10**15 + 999, 10**15)
+# Float estimates only pick the classes to look at; their rounding stays within this.
+_ROUNDING = 2.0**-48
+_MARGIN = 1 + 2.0**-40
+# An efficiency this much closer to the split's than to zero counts as equal to it.
+_TIE = 1 << 40
+
+# (memory, loss, decisions): one entry of a frontier
+_State = tuple[int, int, int]
+# (class, copies, memory, loss): what moving `copies` of a class in or out changes
+_Piece = tuple[int, int, int, int]
+
+
+class BudgetResult(NamedTuple):
+    """What the optimal plan for one budget keeps.
+
+    ``kept_runtime`` and ``kept_memory`` are in the units of the inputs; ``saved``
+    lists the saved items in ascending order, or is None if no plan was asked for.
+    """
+
+    kept_runtime: float
+    kept_memory: float
+    saved: list[int] | None
+
+
+def exact_knapsack(
+    memory: Sequence[float], runtime: Sequence[float], max_memory: float
+) -> tuple[float, list[int], list[int]]:
+    """Choose the items to save so that the runtime kept is the greatest possible.
+
+    Args:
+        memory: size of each item, finite and not negative, in the budget's unit.
+        runtime: cost of recomputing each item, finite; as long as ``memory``.
+        max_memory: the budget; infinite keeps everything worth keeping.
+
+    Returns:
+        ``(kept_runtime, saved, recomputable)``: the runtime of the saved items,
+        their indices ascending, and all other indices descending.
+
+    The saved sizes sum to at most ``max_memory``, within 1e-12 of it if any of the
+    numbers is a float.  Among plans of equal runtime the one of least memory is
+    taken, and of equal items those with the lowest index.  Items with no runtime
+    are recomputed.  Ints are exact at any size.  If the search passes
+    ``MAX_STATES``, the plan is feasible but may not be optimal; a warning is logged
+    with the proven gap.
+
+    Raises:
+        ValueError: unequal lengths; a number that is NaN or infinite, a negative
+            size, or a NaN or negative budget.  The message names argument, index
+            and value.
+    """
+    items = _Items(memory, runtime)
+    copies = items.solve(_checked_budget("max_memory", max_memory))
+    saved, recomputable = items.plan(copies)
+    return items.kept_runtime(copies), saved, recomputable
+
+
+def solve_many(
+    memory: Sequence[float],
+    runtime: Sequence[float],
+    budgets: Sequence[float],
+    *,
+    plans: bool = False,
+) -> list[BudgetResult]:
+    """Solve one set of items for many budgets; equal to solving each alone.
+
+    The items are checked, grouped and sorted once; then each budget costs one pass
+    over the classes and a search.  Arguments and errors are those of
+    :func:`exact_knapsack`; the results are in the order of ``budgets``.
+    """
+    items = _Items(memory, runtime)
+    checked = [_checked_budget(f"budgets[{i}]", b) for i, b in enumerate(budgets)]
+    results = []
+    for budget in checked:
+        copies = items.solve(budget)
+        saved = items.plan(copies)[0] if plans else None
+        results.append(
+            BudgetResult(items.kept_runtime(copies), items.kept_memory(copies), saved)
+        )
+    return results
+
+
+# How code that sweeps budgets, such as KnapsackEvaluator, finds the faster form.
+exact_knapsack.solve_many = solve_many  # type: ignore[attr-defined]
+
+
+def _checked_budget(name: str, budget: float) -> float:
+    if not isinstance(budget, (float, int)):
+        if not isinstance(budget, Real):
+            raise ValueError(  # noqa: TRY004
+                f"{name} must be a number, got {budget!r}"
+            )
+        budget = _plain_number(budget)
+    if not budget >= 0:
+        raise ValueError(f"{name} must be >= 0, got {budget!r}")
+    return budget
+
+
+def _plain_number(value: Any) -> Any:
+    """An int, Fraction or float of exactly this value."""
+    if isinstance(value, Integral):
+        return int(value)
+    return Fraction(value) if isinstance(value, Rational) else float(value)
+
+
+def _checked_numbers(
+    name: str, values: Sequence[float], *, lowest: float
+) -> Sequence[float]:
+    """Return ``values`` as ints, floats or Fractions, each finite and >= lowest."""
+    kinds = set(map(type, values))
+    if kinds == {float}:
+        # A minimum can miss a NaN, but no sum does.
+        if min(values) >= lowest and math.isfinite(sum(values)):
+            return values
+    elif kinds == {int} and min(values) >= lowest:
+        return values
+    checked: list[Any] = []
+    for i, value in enumerate(values):
+        if not isinstance(value, Real):
+            raise ValueError(  # noqa: TRY004
+                f"{name}[{i}] must be a number, got {value!r}"
+            )
+        number = _plain_number(value)
+        if isinstance(number, float) and not math.isfinite(number):
+            raise ValueError(f"{name}[{i}] must be finite, got {value!r}")
+        if number < lowest:
+            raise ValueError(f"{name}[{i}] must be >= {lowest}, got {value!r}")
+        checked.append(number)
+    return checked
+
+
+def _scale(values: list[Any], low: Any) -> Any:
+    """The factor that makes each value an exact int; ``low`` is the least above 0."""
+    kind = type(values[0])
+    if kind is int:
+        return 1
+    if kind is float:
+        # A float is a multiple of 2**(exponent - 53), and so is every larger one.
+        return 2.0 ** max(0, 53 - math.frexp(low)[1])
+    return math.lcm(*[value.denominator for value in values])
+
+
+class _Items:
+    """The items, grouped into classes of equal numbers, the most efficient first.
+
+    ``memory``, ``runtime`` and ``count`` have one entry for each class that is worth
+    saving.  A number times the scale of its list is an exact int.
+    """
+
+    def __init__(self, memory: Sequence[float], runtime: Sequence[float]) -> None:
+        if len(memory) != len(runtime):
+            raise ValueError(
+                f"memory has {len(memory)} items, but runtime has {len(runtime)}"
+            )
+        self.item_memory = _checked_numbers("memory", memory, lowest=0)
+        self.item_runtime = _checked_numbers("runtime", runtime, lowest=-math.inf)
+        counts = Counter(zip(self.item_memory, self.item_runtime))
+        self.distinct = len(counts) == len(memory)
+        keys = [key for key in counts if key[1] > 0]
+        self.keys, self.memory, self.runtime, self.count = keys, [], [], []
+        if not keys:
+            return
+        sizes: list[Any] = [key[0] for key in keys]
+        costs: list[Any] = [key[1] for key in keys]
+        kinds = set(map(type, sizes)), set(map(type, costs))
+        self.whole = kinds[0] == {int}
+        least_size, least_cost = min(filter(None, sizes), default=1), min(costs)
+        # Far from over- and underflow, float estimates are off by rounding alone.
+        self.rough = (
+            len(kinds[0]) == len(kinds[1]) == 1
+            and Fraction not in kinds[0] | kinds[1]
+            and min(least_size, least_cost) > 1e-90
+            and max(max(sizes), max(costs)) < 1e90
+        )
+        if not self.rough:
+            sizes, costs = list(map(Fraction, sizes)), list(map(Fraction, costs))
+        self.memory_scale = _scale(sizes, least_size)
+        self.runtime_scale = _scale(costs, least_cost)
+        efficiency = [r / m if m else math.inf for m, r in zip(sizes, costs)]
+        order = sorted(range(len(keys)), key=efficiency.__getitem__, reverse=True)
+        self.keys = [keys[i] for i in order]
+        self.memory = [sizes[i] for i in order]
+        self.runtime = [costs[i] for i in order]
+        if self.distinct:
+            # A class is an item, so that plans need no look-up.
+            self.count = [1] * len(keys)
+            if len(keys) < len(counts):
+                worth = [i for i, cost in enumerate(self.item_runtime) if cost > 0]
+                order = [worth[i] for i in order]
+            self.item_of_class = order
+        else:
+            self.count = [counts[key] for key in self.keys]
+        self.total = sum(map(mul, self.memory, self.count))
+
+    def solve(self, budget: float) -> list[int]:
+        """Return how many items of each class the best plan for ``budget`` saves."""
+        if not self.memory or budget >= 2 * self.total:
+            return self.count
+        scale = self.memory_scale
+        numerator, denominator = budget.as_integer_ratio()
+        numerator *= int(scale)
+        if not (self.whole and isinstance(budget, int)):
+            numerator *= _TOLERANCE[0]
+            denominator *= _TOLERANCE[1]
+        capacity = numerator // denominator
+        columns: Any = (self.memory, self.runtime, self.count)
+        if max(self.memory) * scale <= capacity:
+            return _Core(self, columns, capacity).solve()
+        fits = [m * scale <= capacity for m in self.memory]
+        columns = tuple([list(compress(column, fits)) for column in columns])
+        fitting = iter(_Core(self, columns, capacity).solve())
+        return [next(fitting) if fit else 0 for fit in fits]
+
+    def plan(self, copies: list[int]) -> tuple[list[int], list[int]]:
+        """Return the saved items ascending and the others descending; of equal items
+        the first ones are saved."""
+        kept = [0] * len(self.item_memory)
+        if self.distinct:
+            for i, copy in zip(self.item_of_class if self.keys else (), copies):
+                kept[i] = copy
+        else:
+            left = dict(zip(self.keys, copies))
+            for i, key in enumerate(zip(self.item_memory, self.item_runtime)):
+                if copy := left.get(key, 0):
+                    kept[i] = 1
+                    left[key] = copy - 1
+        saved = [i for i, copy in enumerate(kept) if copy]
+        recomputable = [i for i, copy in enumerate(kept) if not copy]
+        recomputable.reverse()
+        return saved, recomputable
+
+    def kept_memory(self, copies: list[int]) -> float:
+        return _sum(self.memory, copies, self.memory_scale) if copies else 0
+
+    def kept_runtime(self, copies: list[int]) -> float:
+        return _sum(self.runtime, copies, self.runtime_scale) if copies else 0
+
+
+def _sum(values: list[Any], copies: list[int], scale: Any) -> float:
+    """The sum of ``copies[i]`` times ``values[i]``, rounded once at the end."""
+    if type(scale) is int and scale == 1:
+        return int(sum(map(mul, values, copies)))
+    total = sum([int(v * scale) * copy for v, copy in zip(values, copies) if copy])
+    try:
+        return total / int(scale)
+    except OverflowError:
+        return math.inf
+
+
+class _Core:
+    """One search, among classes that fit on their own, for one capacity.
+
+    Sizes and losses are exact ints here: sizes times the scale of the memories,
+    losses times the scale of the runtimes and the size of the split class.
+    """
+
+    def __init__(self, items: _Items, columns: Any, capacity: int) -> None:
+        self.memory: list[Any] = columns[0]
+        self.runtime: list[Any] = columns[1]
+        self.count: list[int] = columns[2]
+        self.memory_scale = items.memory_scale
+        self.runtime_scale = items.runtime_scale
+        self.rough = items.rough
+        self.rounding: Any = _ROUNDING if items.rough else 0
+        if items.whole and items.rough and self.memory:
+            # Only multiples of the sizes' common divisor can be filled.
+            capacity -= capacity % (math.gcd(*self.memory) or 1)
+        self.capacity = capacity
+        self.states_made = 0
+
+    def size(self, i: int) -> int:
+        return int(self.memory[i] * self.memory_scale)
+
+    def cost(self, i: int) -> int:
+        return int(self.runtime[i] * self.runtime_scale)
+
+    def gain(self, i: int) -> int:
+        """What a copy of class i is worth beyond its room at the split's efficiency."""
+        return self.cost(i) * self.split_size - self.split_cost * self.size(i)
+
+    def solve(self) -> list[int]:
+        """Return how many items of each class the best plan keeps."""
+        count, capacity, scale = self.count, self.capacity, self.memory_scale
+        if not count:
+            return []
+        filled = list(accumulate(map(mul, self.memory, count)))
+        level = capacity / scale if self.rough else Fraction(capacity, scale)
+        split = min(bisect_right(filled, level), len(count) - 1)
+        base = sum([int(m * scale) * c for m, c in zip(self.memory[:split], count)])
+        # The sums that chose the split are rounded: settle it exactly.
+        while base > capacity:
+            split -= 1
+            base -= self.size(split) * count[split]
+        while split < len(count):
+            size = self.size(split)
+            if base + size * count[split] > capacity:
+                break
+            base += size * count[split]
+            split += 1
+        else:
+            return count
+        self.split, self.split_size, self.split_cost = split, size, self.cost(split)
+        self.step = size
+        if type(self.runtime[0]) is int:
+            self.step *= math.gcd(*self.runtime)
+        copies = count[:split] + [0] * (len(count) - split)
+        for i, copy in self._search(base).items():
+            copies[i] += copy
+        if self.states_made > MAX_STATES:
+            self._warn(copies)
+        return copies
+
+    def _search(self, base: int) -> dict[int, int]:
+        """Return the copies that the best plan moves in or out of the full classes."""
+        tied = self._tied()
+        shortfall, loss, best = self._greedy(base, tied)
+        misplaced = {}
+        for i in tied:
+            gain = self.gain(i)
+            if gain and (gain > 0) != (i < self.split):
+                copies = misplaced[i] = self.count[i] if gain > 0 else -self.count[i]
+                base += copies * self.size(i)
+                shortfall += copies * gain
+                loss += copies * gain
+        self._improve(shortfall, loss)
+        if self.limit <= 0:
+            return best
+        near = self._near()
+        search = self._by_class if len(near) < _FEW_CLASSES else self._by_piece
+        found = search(base, near)
+        if self.states_made > MAX_STATES:
+            found = self._quantized(base, near) or found
+        if found is not None:
+            best = found
+            for i, copies in misplaced.items():
+                best[i] = best.get(i, 0) + copies
+        return best
+
+    def _tied(self) -> list[int]:
+        """The classes as efficient as the split class, but for rounding, in order."""
+        memory, runtime = self.memory, self.runtime
+        e = runtime[self.split] / memory[self.split]
+        close = e / _TIE
+        low = high = self.split
+        while low and memory[low - 1]:
+            if runtime[low - 1] / memory[low - 1] - e > close:
+                break
+            low -= 1
+        while high + 1 < len(memory):
+            if e - runtime[high + 1] / memory[high + 1] > close:
+                break
+            high += 1
+        return list(range(low, high + 1))
+
+    def _greedy(self, base: int, tied: list[int]) -> tuple[int, int, dict[int, int]]:
+        """A plan to start from: large classes first among the tied, then the others.
+
+        Returns its shortfall and its loss, and the copies it moves from the base.
+        """
+        room = self.capacity - base
+        loss = 0
+        moves = {}
+        for i in tied:
+            if i < self.split:
+                moves[i] = -self.count[i]
+                room += self.count[i] * self.size(i)
+                loss += self.count[i] * self.gain(i)
+        if len(tied) > 1:
+            tied = sorted(tied, key=self.memory.__getitem__, reverse=True)
+        after = tied[-1] + 1 if len(tied) == 1 else max(tied) + 1
+        others = range(after, min(after + _GREEDY_CLASSES, len(self.count)))
+        for i in [*tied, *others]:
+            size = self.size(i)
+            if size <= room:
+                copies = min(self.count[i], room // size)
+                moves[i] = moves.get(i, 0) + copies
+                room -= copies * size
+                loss -= copies * self.gain(i)
+        return self.split_cost * room + loss, loss, moves
+
+    def _improve(self, shortfall: int, loss: int) -> None:
+        """Take the measures of a better plan.
+
+        The next better plan falls short by less, at least by a ``step``, or by as much
+        with a smaller loss, and so leaves more memory free.  The loss of either is
+        below ``limit``.
+        """
+        self.shortfall, self.loss = shortfall, loss
+        self.limit = max(shortfall - self.step + 1, loss)
+
+    def _near(self) -> list[tuple[Any, int]]:
+        """(estimated loss of a copy, class) where that loss may be below the limit."""
+        bound, rounding, split = self._estimated_limit(), self.rounding, self.split
+        e = self.runtime[split] / self.memory[split]
+        losses = [abs(r - e * m) for m, r in zip(self.memory, self.runtime)]
+        return [
+            (loss, i)
+            for i, (loss, r) in enumerate(zip(losses, self.runtime))
+            if loss - rounding * r <= bound and i != split
+        ]
+
+    def _estimated_limit(self) -> Any:
+        """The limit in the unit of the runtimes, not rounded down."""
+        unit = self.split_size * int(self.runtime_scale)
+        return self.limit / unit * _MARGIN if self.rough else Fraction(self.limit, unit)
+
+    def _sign(self, i: int, gain: int) -> int:
+        """-1 if the copies of class i are in the relaxed plan, 1 if they are not."""
+        return -1 if gain > 0 or (gain == 0 and i < self.split) else 1
+
+    def _by_class(
+        self, base: int, near: list[tuple[Any, int]]
+    ) -> dict[int, int] | None:
+        """Search with one frontier that takes all copies of a class at once.
+
+        With few classes, what the later ones can still do is known beforehand, and
+        leaves few choices for the copies of each.
+        """
+        slope, capacity, split = self.split_cost, self.capacity, self.split
+        # (cost, size, class, sign, loss)
+        core = []
+        for i in [split, *(i for _, i in near)]:
+            gain = self.gain(i)
+            if abs(gain) < self.limit:
+                cost, size = self.cost(i), self.size(i)
+                core.append((cost, size, i, self._sign(i, gain), abs(gain)))
+        core.sort(reverse=True)
+        dust = self._dust(core)
+        core[:dust] = sorted(core[:dust], key=itemgetter(1), reverse=True)
+
+        # For each class, from the last one back: what it and the later ones can free,
+        # and what the later ones can fill at no loss, at what rate beyond that, and
+        # are worth; then the step between the runtimes that can still be reached, and
+        # how far below and above these the dust can stray.
+        ahead = []
+        free = worth = removable = divisor = below = above = toll = 0
+        rate = slope
+        for j in range(len(core) - 1, -1, -1):
+            cost, size, i, sign, loss = core[j]
+            value = self.count[i] * cost * self.split_size
+            if j + 1 == dust:
+                divisor = 0
+            divisor = math.gcd(divisor, cost)
+            strays = (below, above, toll) if j < dust else (0, 0, 0)
+            step = divisor * self.split_size
+            ahead.append((free, rate, worth, removable, step, *strays))
+            if sign < 0:
+                removable += self.count[i] * size
+            else:
+                worth += value
+                if loss * _TIE < slope * size:
+                    free += self.count[i] * size
+                elif size:
+                    rate = min(rate, loss // size)
+            if j >= dust and sign < 0:
+                below += value
+            elif j >= dust:
+                above += value
+                toll += self.count[i] * loss
+        ahead.reverse()
+
+        states: list[_State] = [(base, 0, 0)]
+        radix = 1
+        best = None
+        for (_, size, i, sign, loss), bounds in zip(core, ahead):
+            count = self.count[i]
+            free, rate, worth, removable, divisor, below, above, toll = bounds
+            floor, ceiling = capacity - free, capacity + removable
+            grown: list[_State] = []
+            for memory, lost, decisions in states:
+                # The least shortfall that the reachable runtimes allow.
+                gap = slope * (capacity - memory) + below - lost
+                least = lost + gap % divisor - below - above
+                if least >= self.shortfall and (
+                    least > self.shortfall or lost + toll >= self.loss
+                ):
+                    continue
+                spare = self.limit - 1 - lost
+                low = capacity - (spare + worth) // slope
+                if rate:
+                    low = max(low, floor - spare // rate)
+                most = min(count, spare // loss) if loss else count
+                fewest = 0
+                if sign > 0 and size:
+                    fewest = max(0, -((memory - low) // size))
+                    most = min(most, (ceiling - memory) // size)
+                elif size:
+                    fewest = max(0, -((ceiling - memory) // size))
+                    most = min(most, (memory - low) // size)
+                self.states_made += max(0, most - fewest)
+                if self.states_made > MAX_STATES:
+                    break
+                step = sign * size
+                grown += [
+                    (memory + k * step, lost + k * loss, decisions + k * radix)
+                    for k in range(fewest, most + 1)
+                ]
+            radix *= count + 1
+            grown.sort()
+            states = []
+            most_runtime = None
+            for state in grown:
+                runtime = slope * state[0] - state[1]
+                if most_runtime is None or runtime > most_runtime:
+                    most_runtime = runtime
+                    states.append(state)
+                    if state[0] <= capacity:
+                        shortfall = slope * capacity - runtime
+                        if (shortfall, state[1]) < (self.shortfall, self.loss):
+                            self._improve(shortfall, state[1])
+                            best = state[2]
+            if not states or self.states_made > MAX_STATES:
+                break
+        if best is None:
+            return None
+        moves = {}
+        for _, _, i, sign, _ in core:
+            best, copies = divmod(best, self.count[i] + 1)
+            moves[i] = sign * copies
+        return moves
+
+    def _dust(self, core: list[tuple[int, int, int, int, int]]) -> int:
+        """From which class on, by falling cost, all later ones together are small
+        against the common divisor of the costs before: where that is clearest."""
+        left = sum([self.count[i] * cost for cost, _, i, _, _ in core])
+        divisor = most = 0
+        dust = len(core)
+        for j, (cost, _, i, _, _) in enumerate(core, 1):
+            divisor = math.gcd(divisor, cost)
+            left -= self.count[i] * cost
+            if divisor - left > most:
+                most, dust = divisor - left, j
+        return dust
+
+    def _by_piece(
+        self, base: int, near: list[tuple[Any, int]]
+    ) -> dict[int, int] | None:
+        """Search with two frontiers that share the pieces and meet at the capacity."""
+        slope, capacity, split = self.split_cost, self.capacity, self.split
+        bound = self._estimated_limit()
+        # Decisions: the copies of the split class, then a bit for each piece.
+        shift = self.count[split].bit_length()
+        left: list[_State] = [(base, 0, 0)]
+        right: list[_State] = [
+            (copies * self.split_size, 0, copies)
+            for copies in range(self.count[split] + 1)
+        ]
+        left_pieces: list[_Piece] = []
+        right_pieces: list[_Piece] = []
+        tracked = True
+        best = None
+        met = 0
+
+        def meet() -> None:
+            nonlocal best, met
+            met = len(left) + len(right)
+            found = _meet(left, right, capacity, slope)
+            if found and found[:2] < (self.shortfall, self.loss):
+                self._improve(*found[:2])
+                best = (found[2], tracked, left_pieces[:], right_pieces[:])
+
+        for estimated, i in sorted(near):
+            if estimated - self.rounding * self.runtime[i] > bound:
+                continue
+            gain, size = self.gain(i), self.size(i)
+            loss, sign = abs(gain), self._sign(i, gain)
+            if loss >= self.limit:
+                continue
+            copies = self.count[i]
+            if loss:
+                copies = min(copies, (self.limit - 1) // loss)
+            take = 1
+            while copies > 0 and self.states_made <= MAX_STATES:
+                take = min(take, copies)
+                piece = (i, sign * take, sign * take * size, loss * take)
+                if len(left) <= len(right):
+                    bit = tracked << (shift + len(left_pieces))
+                    left = _extend(left, piece, bit, self.limit, slope)
+                    left_pieces.append(piece)
+                    self.states_made += len(left)
+                else:
+                    bit = tracked << (shift + len(right_pieces))
+                    right = _extend(right, piece, bit, self.limit, slope)
+                    right_pieces.append(piece)
+                    self.states_made += len(right)
+                copies -= take
+                take *= 2
+            if len(left) + len(right) > _GROWTH * met:
+                meet()
+                bound = self._estimated_limit()
+            carried = len(left) * len(left_pieces) + len(right) * len(right_pieces)
+            if tracked and carried > DECISION_BITS:
+                tracked = False
+                mask = (1 << shift) - 1
+                left = [(memory, lost, 0) for memory, lost, _ in left]
+                right = [(memory, lost, d & mask) for memory, lost, d in right]
+            if self.states_made > MAX_STATES:
+                break
+        meet()
+        if best is None:
+            return None
+        (one, other), tracked, left_pieces, right_pieces = best
+        copies = other[2] & ((1 << shift) - 1)
+        moves = {split: copies}
+        if tracked:
+            chosen = _decode(left_pieces, one[2] >> shift)
+            chosen += _decode(right_pieces, other[2] >> shift)
+        else:
+            size = other[0] - copies * self.split_size
+            chosen = _recover(left_pieces, one[0] - base, one[1], slope)
+            chosen += _recover(right_pieces, size, other[1], slope)
+        for i, copies, _, _ in chosen:
+            moves[i] = moves.get(i, 0) + copies
+        return moves
+
+    def _quantized(
+        self, base: int, near: list[tuple[Any, int]]
+    ) -> dict[int, int] | None:
+        """The plan of a coarse table over the core, if it beats the best one so far.
+
+        Sizes are rounded up and the capacity down, so the plan fits by construction.
+        """
+        from torch._functorch._activation_checkpointing.knapsack_hirschberg import (
+            solve_quantized,
+        )
+
+        free = [self.split]
+        free += [i for _, i in near if abs(self.gain(i)) < self.limit]
+        inside = {i: self.count[i] for i in free if self._sign(i, self.gain(i)) < 0}
+        inside.pop(self.split, None)
+        memory = base - sum([self.size(i) * copies for i, copies in inside.items()])
+        room = self.capacity - memory
+        if room < 0:
+            return None
+        unit = max(1, -(-room // FALLBACK_STEPS))
+        pieces = []
+        for i in free:
+            copies, take = self.count[i], 1
+            while copies > 0:
+                take = min(take, copies)
+                pieces.append((i, take))
+                copies -= take
+                take *= 2
+        try:
+            runtimes = [float(self.runtime[i]) * take for i, take in pieces]
+        except OverflowError:
+            return None
+        sizes = [-(-self.size(i) * take // unit) for i, take in pieces]
+        moves = {i: -copies for i, copies in inside.items()}
+        for j in solve_quantized(sizes, runtimes, room // unit):
+            i, take = pieces[j]
+            moves[i] = moves.get(i, 0) + take
+            memory += self.size(i) * take
+        loss = sum([abs(self.gain(i) * copies) for i, copies in moves.items()])
+        shortfall = self.split_cost * (self.capacity - memory) + loss
+        if (shortfall, loss) >= (self.shortfall, self.loss):
+            return None
+        self._improve(shortfall, loss)
+        return moves
+
+    def _warn(self, copies: list[int]) -> None:
+        kept = sum([self.cost(i) * copy for i, copy in enumerate(copies) if copy])
+        bound = kept * self.split_size + self.shortfall
+        log.warning(
+            "exact_knapsack stopped after %d states. The plan keeps to the budget; "
+            "its kept runtime is within a fraction of %.3g of the optimum.",
+            self.states_made,
+            self.shortfall / bound,
+        )
+
+
+def _extend(
+    states: list[_State], piece: _Piece, bit: int, limit: int, slope: int
+) -> list[_State]:
+    """The frontier of the states with and without the piece, of loss below limit."""
+    _, _, size, loss = piece
+    room = limit - loss
+    merged = states + [(m + size, x + loss, d | bit) for m, x, d in states if x < room]
+    merged.sort()
+    frontier = []
+    most_runtime = None
+    for state in merged:
+        runtime = slope * state[0] - state[1]
+        if (most_runtime is None or runtime > most_runtime) and state[1] < limit:
+            most_runtime = runtime
+            frontier.append(state)
+    return frontier
+
+
+def _meet(
+    left: list[_State], right: list[_State], capacity: int, slope: int
+) -> tuple[int, int, tuple[_State, _State]] | None:
+    """The two states that fit the capacity together with the least shortfall.
+
+    Returns (shortfall, loss, states), of equal shortfalls the one of least loss,
+    which leaves the most memory free; None if no two states fit.
+    """
+    best = None
+    least = loss = 0
+    partner = len(right) - 1
+    for state in left:
+        room = capacity - state[0]
+        while partner >= 0 and right[partner][0] > room:
+            partner -= 1
+        if partner < 0:
+            break
+        other = right[partner]
+        total = state[1] + other[1]
+        shortfall = slope * (room - other[0]) + total
+        if best is None or shortfall < least or (shortfall == least and total < loss):
+            best, least, loss = (state, other), shortfall, total
+    return None if best is None else (least, loss, best)
+
+
+def _decode(pieces: list[_Piece], decisions: int) -> list[_Piece]:
+    return [piece for j, piece in enumerate(pieces) if decisions >> j & 1]
+
+
+def _recover(pieces: list[_Piece], size: int, loss: int, slope: int) -> list[_Piece]:
+    """Hirschberg's split: find pieces that add up to this size and this loss."""
+    chosen = []
+    stack = [(pieces, size, loss)]
+    while stack:
+        pieces, size, loss = stack.pop()
+        tracked = len(pieces) <= _TRACKED_PIECES
+        middle = 0 if tracked else len(pieces) // 2
+        frontiers = []
+        for half in (pieces[:middle], pieces[middle:]):
+            states: list[_State] = [(0, 0, 0)]
+            for j, piece in enumerate(half):
+                states = _extend(states, piece, tracked << j, loss + 1, slope)
+            frontiers.append(states)
+        found = _meet(frontiers[0], frontiers[1], size, slope)
+        assert found is not None
+        one, other = found[2]
+        if tracked:
+            chosen += _decode(pieces, other[2])
+        else:
+            stack.append((pieces[:middle], one[0], one[1]))
+            stack.append((pieces[middle:], other[0], other[1]))
+    return chosen
