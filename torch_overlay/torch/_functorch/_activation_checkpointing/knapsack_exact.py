@@ -66,11 +66,12 @@ from __future__ import annotations
 import logging
 import math
 from bisect import bisect_right
-from collections import Counter
+from collections import defaultdict
+from copy import copy
 from fractions import Fraction
 from itertools import accumulate, compress
 from numbers import Integral, Rational, Real
-from operator import itemgetter, mul
+from operator import mul, not_
 from typing import Any, NamedTuple, TYPE_CHECKING
 
 
@@ -89,6 +90,8 @@ FALLBACK_STEPS = 10_000
 
 # A core of no more classes than this is searched class by class.
 _FEW_CLASSES = 16
+# Their exact ints are listed beforehand up to this many classes.
+_LISTED_CLASSES = 64
 # How many classes past the split the greedy incumbent looks at.
 _GREEDY_CLASSES = 32
 # The two frontiers meet again once they have grown by this factor.
@@ -99,6 +102,9 @@ _TRACKED_PIECES = 64
 # Sizes that fill the budget exactly may pass it by their rounding: by 1e-12 of it,
 # less what the float product of budget and tolerance can be off.
 _TOLERANCE = (10**15 + 999, 10**15)
+_EQUAL_PARTS = 10**12
+# Estimates are made with numbers below this and above its inverse.
+_FAR = 1e90
 # Float estimates only pick the classes to look at; their rounding stays within this.
 _ROUNDING = 2.0**-48
 _MARGIN = 1 + 2.0**-40
@@ -203,131 +209,165 @@ def _plain_number(value: Any) -> Any:
     return Fraction(value) if isinstance(value, Rational) else float(value)
 
 
-def _checked_numbers(
-    name: str, values: Sequence[float], *, lowest: float
-) -> Sequence[float]:
-    """Return ``values`` as ints, floats or Fractions, each finite and >= lowest."""
-    kinds = set(map(type, values))
-    if kinds == {float}:
-        # A minimum can miss a NaN, but no sum does.
-        if min(values) >= lowest and math.isfinite(sum(values)):
-            return values
-    elif kinds == {int} and min(values) >= lowest:
-        return values
-    checked: list[Any] = []
-    for i, value in enumerate(values):
-        if not isinstance(value, Real):
-            raise ValueError(  # noqa: TRY004
-                f"{name}[{i}] must be a number, got {value!r}"
-            )
-        number = _plain_number(value)
-        if isinstance(number, float) and not math.isfinite(number):
-            raise ValueError(f"{name}[{i}] must be finite, got {value!r}")
-        if number < lowest:
-            raise ValueError(f"{name}[{i}] must be >= {lowest}, got {value!r}")
-        checked.append(number)
-    return checked
+def _checked_columns(
+    groups: dict[tuple[Any, Any], list[int]],
+) -> tuple[list[Any], list[Any]]:
+    """The sizes and costs of the classes as ints, floats or Fractions, if valid."""
+    columns: tuple[list[Any], list[Any]] = ([], [])
+    for pair, indices in groups.items():
+        for name, value, column in zip(("memory", "runtime"), pair, columns):
+            item = f"{name}[{indices[0]}]"
+            if not isinstance(value, Real):
+                raise ValueError(  # noqa: TRY004
+                    f"{item} must be a number, got {value!r}"
+                )
+            number = _plain_number(value)
+            if isinstance(number, float) and not math.isfinite(number):
+                raise ValueError(f"{item} must be finite, got {value!r}")
+            if name == "memory" and number < 0:
+                raise ValueError(f"{item} must be >= 0, got {value!r}")
+            column.append(number)
+    return columns
 
 
-def _scale(values: list[Any], low: Any) -> Any:
-    """The factor that makes each value an exact int; ``low`` is the least above 0."""
+def _scale(values: list[Any], least: Any) -> Any:
+    """What makes each value an exact int; ``least`` is the smallest one above 0."""
     kind = type(values[0])
     if kind is int:
         return 1
     if kind is float:
         # A float is a multiple of 2**(exponent - 53), and so is every larger one.
-        return 2.0 ** max(0, 53 - math.frexp(low)[1])
+        return 2.0 ** max(0, 53 - math.frexp(least)[1])
     return math.lcm(*[value.denominator for value in values])
+
+
+class _ExactInts:
+    """Numbers times their scale, as ints, each made when it is asked for."""
+
+    def __init__(self, values: list[Any], scale: Any) -> None:
+        self.values = values
+        self.scale = scale
+
+    def __getitem__(self, i: int) -> int:
+        return int(self.values[i] * self.scale)
+
+
+def _exact_ints(values: list[Any], scale: Any) -> Any:
+    if len(values) <= _LISTED_CLASSES:
+        return [int(value * scale) for value in values]
+    return _ExactInts(values, scale)
 
 
 class _Items:
     """The items, grouped into classes of equal numbers, the most efficient first.
 
-    ``memory``, ``runtime`` and ``count`` have one entry for each class that is worth
-    saving.  A number times the scale of its list is an exact int.
+    ``indices``, ``memory``, ``runtime`` and ``count`` have one entry for each class
+    that is worth saving; ``sizes`` and ``costs`` are its numbers as exact ints.
     """
 
     def __init__(self, memory: Sequence[float], runtime: Sequence[float]) -> None:
-        if len(memory) != len(runtime):
+        self.length = len(memory)
+        if self.length != len(runtime):
             raise ValueError(
-                f"memory has {len(memory)} items, but runtime has {len(runtime)}"
+                f"memory has {self.length} items, but runtime has {len(runtime)}"
             )
-        self.item_memory = _checked_numbers("memory", memory, lowest=0)
-        self.item_runtime = _checked_numbers("runtime", runtime, lowest=-math.inf)
-        counts = Counter(zip(self.item_memory, self.item_runtime))
-        self.distinct = len(counts) == len(memory)
-        keys = [key for key in counts if key[1] > 0]
-        self.keys, self.memory, self.runtime, self.count = keys, [], [], []
-        if not keys:
+        self.indices: list[list[int]] = []
+        self.memory: list[Any] = []
+        self.runtime: list[Any] = []
+        self.count: list[int] = []
+        groups: dict[tuple[Any, Any], list[int]] = defaultdict(list)
+        for i, pair in enumerate(zip(memory, runtime)):
+            try:
+                groups[pair].append(i)
+            except TypeError:  # not hashable
+                groups[repr(pair[0]), repr(pair[1])].append(i)
+        if not groups:
             return
-        sizes: list[Any] = [key[0] for key in keys]
-        costs: list[Any] = [key[1] for key in keys]
+        sizes, costs = map(list, zip(*groups))
         kinds = set(map(type, sizes)), set(map(type, costs))
-        self.whole = kinds[0] == {int}
-        least_size, least_cost = min(filter(None, sizes), default=1), min(costs)
+        # NaN and infinities survive sums; what is left to find has an odd type.
+        if not (
+            all(kind in ({float}, {int}) for kind in kinds)
+            and min(sizes) >= 0
+            and sum(sizes) < _FAR
+            and -_FAR < sum(costs) < _FAR
+        ):
+            sizes, costs = _checked_columns(groups)
+            kinds = set(map(type, sizes)), set(map(type, costs))
+        indices = list(groups.values())
+        if min(costs) <= 0:
+            worth = [cost > 0 for cost in costs]
+            sizes, costs, indices = [
+                list(compress(column, worth)) for column in (sizes, costs, indices)
+            ]
+            if not sizes:
+                return
+        least_size = min(filter(None, sizes), default=sizes[0])
+        least_cost = min(costs)
         # Far from over- and underflow, float estimates are off by rounding alone.
         self.rough = (
-            len(kinds[0]) == len(kinds[1]) == 1
-            and Fraction not in kinds[0] | kinds[1]
-            and min(least_size, least_cost) > 1e-90
-            and max(max(sizes), max(costs)) < 1e90
+            all(kind in ({float}, {int}) for kind in kinds)
+            and max(sizes) < _FAR
+            and max(costs) < _FAR
+            and (least_size == 0 or least_size * _FAR > 1)
+            and least_cost * _FAR > 1
         )
+        self.whole = kinds[0] == {int}
         if not self.rough:
             sizes, costs = list(map(Fraction, sizes)), list(map(Fraction, costs))
-        self.memory_scale = _scale(sizes, least_size)
-        self.runtime_scale = _scale(costs, least_cost)
-        efficiency = [r / m if m else math.inf for m, r in zip(sizes, costs)]
-        order = sorted(range(len(keys)), key=efficiency.__getitem__, reverse=True)
-        self.keys = [keys[i] for i in order]
+        efficiency = [
+            cost / size if size else math.inf for size, cost in zip(sizes, costs)
+        ]
+        order = sorted(range(len(sizes)), key=efficiency.__getitem__, reverse=True)
+        self.indices = [indices[i] for i in order]
         self.memory = [sizes[i] for i in order]
         self.runtime = [costs[i] for i in order]
-        if self.distinct:
-            # A class is an item, so that plans need no look-up.
-            self.count = [1] * len(keys)
-            if len(keys) < len(counts):
-                worth = [i for i, cost in enumerate(self.item_runtime) if cost > 0]
-                order = [worth[i] for i in order]
-            self.item_of_class = order
-        else:
-            self.count = [counts[key] for key in self.keys]
+        self.count = list(map(len, self.indices))
+        self.memory_scale = _scale(sizes, least_size)
+        self.runtime_scale = _scale(costs, least_cost)
+        self.sizes = _exact_ints(self.memory, self.memory_scale)
+        self.costs = _exact_ints(self.runtime, self.runtime_scale)
+        self.largest = max(sizes)
         self.total = sum(map(mul, self.memory, self.count))
 
     def solve(self, budget: float) -> list[int]:
         """Return how many items of each class the best plan for ``budget`` saves."""
         if not self.memory or budget >= 2 * self.total:
             return self.count
-        scale = self.memory_scale
         numerator, denominator = budget.as_integer_ratio()
-        numerator *= int(scale)
-        if not (self.whole and isinstance(budget, int)):
+        numerator *= int(self.memory_scale)
+        exact = self.whole and isinstance(budget, int)
+        if not exact:
             numerator *= _TOLERANCE[0]
             denominator *= _TOLERANCE[1]
         capacity = numerator // denominator
-        columns: Any = (self.memory, self.runtime, self.count)
-        if max(self.memory) * scale <= capacity:
-            return _Core(self, columns, capacity).solve()
-        fits = [m * scale <= capacity for m in self.memory]
-        columns = tuple([list(compress(column, fits)) for column in columns])
-        fitting = iter(_Core(self, columns, capacity).solve())
+        if self.largest * self.memory_scale <= capacity:
+            return _Core(self, capacity, exact).solve()
+        fits = [m * self.memory_scale <= capacity for m in self.memory]
+        fitting = iter(_Core(self.only(fits), capacity, exact).solve())
         return [next(fitting) if fit else 0 for fit in fits]
+
+    def only(self, chosen: list[bool]) -> _Items:
+        """The chosen classes alone."""
+        items = copy(self)
+        items.memory = list(compress(self.memory, chosen))
+        items.runtime = list(compress(self.runtime, chosen))
+        items.count = list(compress(self.count, chosen))
+        items.sizes = _exact_ints(items.memory, self.memory_scale)
+        items.costs = _exact_ints(items.runtime, self.runtime_scale)
+        return items
 
     def plan(self, copies: list[int]) -> tuple[list[int], list[int]]:
         """Return the saved items ascending and the others descending; of equal items
         the first ones are saved."""
-        kept = [0] * len(self.item_memory)
-        if self.distinct:
-            for i, copy in zip(self.item_of_class if self.keys else (), copies):
-                kept[i] = copy
-        else:
-            left = dict(zip(self.keys, copies))
-            for i, key in enumerate(zip(self.item_memory, self.item_runtime)):
-                if copy := left.get(key, 0):
-                    kept[i] = 1
-                    left[key] = copy - 1
-        saved = [i for i, copy in enumerate(kept) if copy]
-        recomputable = [i for i, copy in enumerate(kept) if not copy]
-        recomputable.reverse()
-        return saved, recomputable
+        kept = bytearray(self.length)
+        for indices, number in zip(self.indices, copies):
+            for i in indices[:number]:
+                kept[i] = 1
+        saved = list(compress(range(self.length), kept))
+        kept.reverse()
+        backwards = range(self.length - 1, -1, -1)
+        return saved, list(compress(backwards, map(not_, kept)))
 
     def kept_memory(self, copies: list[int]) -> float:
         return _sum(self.memory, copies, self.memory_scale) if copies else 0
@@ -340,7 +380,9 @@ def _sum(values: list[Any], copies: list[int], scale: Any) -> float:
     """The sum of ``copies[i]`` times ``values[i]``, rounded once at the end."""
     if type(scale) is int and scale == 1:
         return int(sum(map(mul, values, copies)))
-    total = sum([int(v * scale) * copy for v, copy in zip(values, copies) if copy])
+    total = sum(
+        [int(v * scale) * number for v, number in zip(values, copies) if number]
+    )
     try:
         return total / int(scale)
     except OverflowError:
@@ -350,62 +392,59 @@ def _sum(values: list[Any], copies: list[int], scale: Any) -> float:
 class _Core:
     """One search, among classes that fit on their own, for one capacity.
 
-    Sizes and losses are exact ints here: sizes times the scale of the memories,
-    losses times the scale of the runtimes and the size of the split class.
+    Sizes, costs and losses are exact ints here.  A loss is the one in runtime, times
+    the scale of the runtimes and the size of the split class.
     """
 
-    def __init__(self, items: _Items, columns: Any, capacity: int) -> None:
-        self.memory: list[Any] = columns[0]
-        self.runtime: list[Any] = columns[1]
-        self.count: list[int] = columns[2]
-        self.memory_scale = items.memory_scale
-        self.runtime_scale = items.runtime_scale
-        self.rough = items.rough
+    def __init__(self, items: _Items, capacity: int, exact: bool) -> None:
+        self.items = items
+        self.memory, self.runtime, self.count = items.memory, items.runtime, items.count
+        self.sizes, self.costs = items.sizes, items.costs
         self.rounding: Any = _ROUNDING if items.rough else 0
-        if items.whole and items.rough and self.memory:
+        if exact and type(next(iter(self.memory), None)) is int:
             # Only multiples of the sizes' common divisor can be filled.
             capacity -= capacity % (math.gcd(*self.memory) or 1)
         self.capacity = capacity
+        self.exact = exact
         self.states_made = 0
-
-    def size(self, i: int) -> int:
-        return int(self.memory[i] * self.memory_scale)
-
-    def cost(self, i: int) -> int:
-        return int(self.runtime[i] * self.runtime_scale)
 
     def gain(self, i: int) -> int:
         """What a copy of class i is worth beyond its room at the split's efficiency."""
-        return self.cost(i) * self.split_size - self.split_cost * self.size(i)
+        return self.costs[i] * self.split_size - self.split_cost * self.sizes[i]  # type: ignore[no-any-return]
 
     def solve(self) -> list[int]:
         """Return how many items of each class the best plan keeps."""
-        count, capacity, scale = self.count, self.capacity, self.memory_scale
+        count, sizes, capacity = self.count, self.sizes, self.capacity
         if not count:
             return []
+        scale = self.items.memory_scale
         filled = list(accumulate(map(mul, self.memory, count)))
-        level = capacity / scale if self.rough else Fraction(capacity, scale)
+        level = capacity / scale if self.items.rough else Fraction(capacity, scale)
         split = min(bisect_right(filled, level), len(count) - 1)
-        base = sum([int(m * scale) * c for m, c in zip(self.memory[:split], count)])
+        kept = self.memory[:split]
+        base = sum(map(mul, [int(m * scale) for m in kept], count))
         # The sums that chose the split are rounded: settle it exactly.
         while base > capacity:
             split -= 1
-            base -= self.size(split) * count[split]
-        while split < len(count):
-            size = self.size(split)
-            if base + size * count[split] > capacity:
-                break
-            base += size * count[split]
+            base -= sizes[split] * count[split]
+        while split < len(count) and base + sizes[split] * count[split] <= capacity:
+            base += sizes[split] * count[split]
             split += 1
-        else:
+        if split == len(count):
             return count
-        self.split, self.split_size, self.split_cost = split, size, self.cost(split)
-        self.step = size
+        self.split, self.split_size, self.split_cost = (
+            split,
+            sizes[split],
+            self.costs[split],
+        )
+        self.step = self.split_size
         if type(self.runtime[0]) is int:
             self.step *= math.gcd(*self.runtime)
+        # Sums of floats closer than the tolerance of the budget count as equal.
+        self.tie = 0 if self.exact else self.split_cost * capacity // _EQUAL_PARTS
         copies = count[:split] + [0] * (len(count) - split)
-        for i, copy in self._search(base).items():
-            copies[i] += copy
+        for i, number in self._search(base).items():
+            copies[i] += number
         if self.states_made > MAX_STATES:
             self._warn(copies)
         return copies
@@ -419,13 +458,16 @@ class _Core:
             gain = self.gain(i)
             if gain and (gain > 0) != (i < self.split):
                 copies = misplaced[i] = self.count[i] if gain > 0 else -self.count[i]
-                base += copies * self.size(i)
+                base += copies * self.sizes[i]
                 shortfall += copies * gain
                 loss += copies * gain
         self._improve(shortfall, loss)
         if self.limit <= 0:
             return best
-        near = self._near()
+        if len(self.count) <= _FEW_CLASSES:
+            near = [(0, i) for i in range(len(self.count)) if i != self.split]
+        else:
+            near = self._near()
         search = self._by_class if len(near) < _FEW_CLASSES else self._by_piece
         found = search(base, near)
         if self.states_made > MAX_STATES:
@@ -457,22 +499,22 @@ class _Core:
 
         Returns its shortfall and its loss, and the copies it moves from the base.
         """
+        sizes, count, split = self.sizes, self.count, self.split
         room = self.capacity - base
         loss = 0
         moves = {}
+        last = tied[-1]
         for i in tied:
-            if i < self.split:
-                moves[i] = -self.count[i]
-                room += self.count[i] * self.size(i)
-                loss += self.count[i] * self.gain(i)
+            if i < split:
+                moves[i] = -count[i]
+                room += count[i] * sizes[i]
+                loss += count[i] * self.gain(i)
         if len(tied) > 1:
             tied = sorted(tied, key=self.memory.__getitem__, reverse=True)
-        after = tied[-1] + 1 if len(tied) == 1 else max(tied) + 1
-        others = range(after, min(after + _GREEDY_CLASSES, len(self.count)))
-        for i in [*tied, *others]:
-            size = self.size(i)
+        for i in [*tied, *range(last + 1, min(last + _GREEDY_CLASSES, len(count)))]:
+            size = sizes[i]
             if size <= room:
-                copies = min(self.count[i], room // size)
+                copies = min(count[i], room // size)
                 moves[i] = moves.get(i, 0) + copies
                 room -= copies * size
                 loss -= copies * self.gain(i)
@@ -486,7 +528,7 @@ class _Core:
         below ``limit``.
         """
         self.shortfall, self.loss = shortfall, loss
-        self.limit = max(shortfall - self.step + 1, loss)
+        self.limit = max(shortfall - self.step + 1, loss - self.tie)
 
     def _near(self) -> list[tuple[Any, int]]:
         """(estimated loss of a copy, class) where that loss may be below the limit."""
@@ -501,8 +543,10 @@ class _Core:
 
     def _estimated_limit(self) -> Any:
         """The limit in the unit of the runtimes, not rounded down."""
-        unit = self.split_size * int(self.runtime_scale)
-        return self.limit / unit * _MARGIN if self.rough else Fraction(self.limit, unit)
+        unit = self.split_size * int(self.items.runtime_scale)
+        if self.items.rough:
+            return self.limit / unit * _MARGIN
+        return Fraction(self.limit, unit)
 
     def _sign(self, i: int, gain: int) -> int:
         """-1 if the copies of class i are in the relaxed plan, 1 if they are not."""
@@ -519,14 +563,18 @@ class _Core:
         slope, capacity, split = self.split_cost, self.capacity, self.split
         # (cost, size, class, sign, loss)
         core = []
+        split_size, limit = self.split_size, self.limit
         for i in [split, *(i for _, i in near)]:
-            gain = self.gain(i)
-            if abs(gain) < self.limit:
-                cost, size = self.cost(i), self.size(i)
+            cost, size = self.costs[i], self.sizes[i]
+            gain = cost * split_size - slope * size
+            if -limit < gain < limit:
                 core.append((cost, size, i, self._sign(i, gain), abs(gain)))
         core.sort(reverse=True)
         dust = self._dust(core)
-        core[:dust] = sorted(core[:dust], key=itemgetter(1), reverse=True)
+        core[:dust] = sorted(core[:dust], key=self._branching)
+        # The dust by falling efficiency, for what fits into little room.
+        grains = sorted(core[dust:], key=self._lightness)
+        dust_size = sum([self.count[i] * size for _, size, i, _, _ in grains])
 
         # For each class, from the last one back: what it and the later ones can free,
         # and what the later ones can fill at no loss, at what rate beyond that, and
@@ -559,26 +607,46 @@ class _Core:
                 toll += self.count[i] * loss
         ahead.reverse()
 
+        # Decisions: the copies moved of each class, digits of a mixed radix.
+        radices = list(accumulate([self.count[entry[2]] + 1 for entry in core], mul))
+        radices.insert(0, 1)
         states: list[_State] = [(base, 0, 0)]
-        radix = 1
         best = None
-        for (_, size, i, sign, loss), bounds in zip(core, ahead):
+        for j, (_, size, i, sign, loss) in enumerate(core):
             count = self.count[i]
-            free, rate, worth, removable, divisor, below, above, toll = bounds
+            free, rate, worth, removable, divisor, below, above, toll = ahead[j]
+            hopeful = []
+            for state in states:
+                # The least shortfall that the runtimes still in reach allow, and the
+                # least loss with it: all dust is added, or what the gap has room for.
+                lost = state[1]
+                gap = (slope * (capacity - state[0]) + below) % divisor
+                added, added_loss = above, toll
+                if above and not below and gap < slope * dust_size:
+                    added, added_loss = self._grains_in(gap // slope, grains)
+                    if added + divisor < above:
+                        added, added_loss = above - divisor, 0
+                least = lost + gap - below - added
+                if least < self.shortfall or (
+                    least == self.shortfall and lost + added_loss < self.loss - self.tie
+                ):
+                    hopeful.append((least, state))
+            if not hopeful:
+                break
+            measures = self._dive(min(hopeful)[1], core, radices, j)
+            if measures[0] < self.shortfall:
+                self._improve(measures[0], measures[1])
+                best = measures[2]
             floor, ceiling = capacity - free, capacity + removable
             grown: list[_State] = []
-            for memory, lost, decisions in states:
-                # The least shortfall that the reachable runtimes allow.
-                gap = slope * (capacity - memory) + below - lost
-                least = lost + gap % divisor - below - above
-                if least >= self.shortfall and (
-                    least > self.shortfall or lost + toll >= self.loss
-                ):
+            for least, (memory, lost, decisions) in hopeful:
+                if least > self.shortfall:
                     continue
                 spare = self.limit - 1 - lost
-                low = capacity - (spare + worth) // slope
+                short = self.shortfall - lost
+                low = capacity - (short + worth) // slope
                 if rate:
-                    low = max(low, floor - spare // rate)
+                    low = max(low, floor - short // rate)
                 most = min(count, spare // loss) if loss else count
                 fewest = 0
                 if sign > 0 and size:
@@ -590,12 +658,11 @@ class _Core:
                 self.states_made += max(0, most - fewest)
                 if self.states_made > MAX_STATES:
                     break
-                step = sign * size
+                step, radix = sign * size, radices[j]
                 grown += [
                     (memory + k * step, lost + k * loss, decisions + k * radix)
                     for k in range(fewest, most + 1)
                 ]
-            radix *= count + 1
             grown.sort()
             states = []
             most_runtime = None
@@ -619,6 +686,31 @@ class _Core:
             moves[i] = sign * copies
         return moves
 
+    def _dive(
+        self, state: _State, core: list[Any], radices: list[int], first: int
+    ) -> _State:
+        """Complete a state greedily; return its shortfall, loss and decisions."""
+        memory, lost, decisions = state
+        room = self.capacity - memory
+        for j in range(first, len(core)):
+            _, size, i, sign, loss = core[j]
+            if (room >= size) if sign > 0 else (room < 0):
+                copies = room // size if sign > 0 else -(room // size)
+                copies = min(copies, self.count[i])
+                room -= sign * copies * size
+                lost += copies * loss
+                decisions += copies * radices[j]
+        if room < 0:
+            return self.shortfall, lost, decisions
+        return self.split_cost * room + lost, lost, decisions
+
+    def _branching(self, entry: tuple[int, int, int, int, int]) -> tuple[bool, int]:
+        """Single items first, then large ones: few branches, and soon a divisor."""
+        return self.count[entry[2]] > 1, -entry[1]
+
+    def _lightness(self, entry: tuple[int, int, int, int, int]) -> Any:
+        return self.memory[entry[2]] / self.runtime[entry[2]]
+
     def _dust(self, core: list[tuple[int, int, int, int, int]]) -> int:
         """From which class on, by falling cost, all later ones together are small
         against the common divisor of the costs before: where that is clearest."""
@@ -631,6 +723,21 @@ class _Core:
             if divisor - left > most:
                 most, dust = divisor - left, j
         return dust
+
+    def _grains_in(self, room: int, grains: list[Any]) -> tuple[int, int]:
+        """The most that dust in this room can be worth, and its least loss then."""
+        worth = used = 0
+        for cost, size, i, _, _ in grains:
+            copies = self.count[i]
+            if copies * size > room - used:
+                part = cost * (room - used) // size
+                worth += part
+                used += part * size // cost
+                break
+            worth += copies * cost
+            used += copies * size
+        worth *= self.split_size
+        return worth, self.split_cost * used - worth
 
     def _by_piece(
         self, base: int, near: list[tuple[Any, int]]
@@ -662,7 +769,7 @@ class _Core:
         for estimated, i in sorted(near):
             if estimated - self.rounding * self.runtime[i] > bound:
                 continue
-            gain, size = self.gain(i), self.size(i)
+            gain, size = self.gain(i), self.sizes[i]
             loss, sign = abs(gain), self._sign(i, gain)
             if loss >= self.limit:
                 continue
@@ -728,7 +835,7 @@ class _Core:
         free += [i for _, i in near if abs(self.gain(i)) < self.limit]
         inside = {i: self.count[i] for i in free if self._sign(i, self.gain(i)) < 0}
         inside.pop(self.split, None)
-        memory = base - sum([self.size(i) * copies for i, copies in inside.items()])
+        memory = base - sum([self.sizes[i] * copies for i, copies in inside.items()])
         room = self.capacity - memory
         if room < 0:
             return None
@@ -745,12 +852,12 @@ class _Core:
             runtimes = [float(self.runtime[i]) * take for i, take in pieces]
         except OverflowError:
             return None
-        sizes = [-(-self.size(i) * take // unit) for i, take in pieces]
+        sizes = [-(-self.sizes[i] * take // unit) for i, take in pieces]
         moves = {i: -copies for i, copies in inside.items()}
         for j in solve_quantized(sizes, runtimes, room // unit):
             i, take = pieces[j]
             moves[i] = moves.get(i, 0) + take
-            memory += self.size(i) * take
+            memory += self.sizes[i] * take
         loss = sum([abs(self.gain(i) * copies) for i, copies in moves.items()])
         shortfall = self.split_cost * (self.capacity - memory) + loss
         if (shortfall, loss) >= (self.shortfall, self.loss):
@@ -759,7 +866,7 @@ class _Core:
         return moves
 
     def _warn(self, copies: list[int]) -> None:
-        kept = sum([self.cost(i) * copy for i, copy in enumerate(copies) if copy])
+        kept = sum([self.costs[i] * copy for i, copy in enumerate(copies) if copy])
         bound = kept * self.split_size + self.shortfall
         log.warning(
             "exact_knapsack stopped after %d states. The plan keeps to the budget; "
