@@ -21,11 +21,12 @@ from unittest import mock
 import torch
 import torch._functorch.config as functorch_config
 import torch._inductor.config as inductor_config
+from torch import Tensor
+from torch._functorch import partitioners
+
 from overlaykit.instances import ARTIFACT, Instance, parse
 from overlaykit.models import Workload
 from overlaykit.solvers import Solver
-from torch import Tensor
-from torch._functorch import partitioners
 
 
 BACKENDS = ("aot_eager", "inductor")
@@ -116,7 +117,7 @@ def recording(solver: Solver | None = None) -> Iterator[Record]:
 
     def cut(*args: Any, num_fwd_outputs: int, **options: Any) -> Any:
         forward, backward = extract(*args, num_fwd_outputs=num_fwd_outputs, **options)
-        outputs = forward.graph.output_node().args[0]
+        outputs: Any = forward.graph.output_node().args[0]
         for node in outputs[num_fwd_outputs:]:
             size = partitioners._size_of(node)
             if node.op == "placeholder":

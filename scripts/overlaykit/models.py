@@ -8,13 +8,15 @@ No dropout: at a budget below 1 the partitioner may recompute it with fresh rand
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor, nn
+
 from overlaykit.cli import UserError
-from torch import nn, Tensor
 
 
 @dataclass(frozen=True)
@@ -79,12 +81,14 @@ class LlamaLayer(nn.Module):
             value.repeat_interleave(groups, 1),
             is_causal=True,
         )
-        return self.out(out.transpose(1, 2).reshape(batch, length, width))
+        joined: Tensor = self.out(out.transpose(1, 2).reshape(batch, length, width))
+        return joined
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         x = x + self.attend(self.attention_norm(x), cos, sin)
         y = self.feed_norm(x)
-        return x + self.down(F.silu(self.gate(y)) * self.up(y))
+        out: Tensor = x + self.down(F.silu(self.gate(y)) * self.up(y))
+        return out
 
 
 class Llama(nn.Module):
@@ -143,11 +147,14 @@ class Block(nn.Module):
                 future = torch.ones(length, length, dtype=torch.bool).triu(1)
                 score = score.masked_fill(future, float("-inf"))
             out = score.softmax(-1) @ value
-        return self.out(out.transpose(1, 2).reshape(batch, length, width))
+        joined: Tensor = self.out(out.transpose(1, 2).reshape(batch, length, width))
+        return joined
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attend(self.attention_norm(x))
-        return x + self.down(F.gelu(self.up(self.feed_norm(x)), approximate="tanh"))
+        up = F.gelu(self.up(self.feed_norm(x)), approximate="tanh")
+        out: Tensor = x + self.down(up)
+        return out
 
 
 class GPT2(nn.Module):
@@ -248,7 +255,7 @@ class MLP(nn.Module):
         super().__init__()
         widths = [width] + [width * (2 + i % 3) // 2 for i in range(layers)]
         self.linears = nn.ModuleList(
-            nn.Linear(inputs, outputs) for inputs, outputs in zip(widths, widths[1:])
+            nn.Linear(inputs, outputs) for inputs, outputs in itertools.pairwise(widths)
         )
         self.head = nn.Linear(widths[-1], 10)
 

@@ -37,14 +37,14 @@ class _Entry:
 # have changed in the running torch, from the pristine file that the apply step kept.
 _SHIPPED = "knapsack"
 _ENTRIES: dict[str, _Entry] = {
-    "dp": _Entry("dp (the default)", _SHIPPED, "dp_knapsack", None),
+    "dp": _Entry("dp, the default", _SHIPPED, "dp_knapsack", None),
     "hirschberg-shipped": _Entry(
-        "sliding hirschberg", _SHIPPED, "dp_knapsack_sliding_hirschberg", None
+        "hirschberg, shipped", _SHIPPED, "dp_knapsack_sliding_hirschberg", None
     ),
     "ilp": _Entry("ilp", _SHIPPED, "ilp_knapsack", None),
     "greedy": _Entry("greedy", _SHIPPED, "greedy_knapsack", None),
     "hirschberg": _Entry(
-        "sliding hirschberg, overlay",
+        "hirschberg, overlay",
         "knapsack_hirschberg",
         "dp_knapsack_sliding_hirschberg",
         "dp_knapsack_sliding_hirschberg",
@@ -58,11 +58,15 @@ def is_overlay(name: str) -> bool:
     return _ENTRIES[name].module != _SHIPPED
 
 
+def label(name: str) -> str:
+    return _ENTRIES[name].label
+
+
 def missing(name: str) -> str | None:
     """Why the solver cannot run here, or None if it can."""
     module = _ENTRIES[name].module
     if is_overlay(name) and importlib.util.find_spec(f"{_PACKAGE}.{module}") is None:
-        return f"the running torch has no {_PACKAGE}.{module}; apply the overlay"
+        return "not in this torch; apply the overlay (scripts/setup)"
     if name == "ilp" and importlib.util.find_spec("scipy") is None:
         return "it needs scipy"
     return None
