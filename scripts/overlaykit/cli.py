@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 
 class UserError(Exception):
@@ -21,3 +24,14 @@ def run(main: Callable[[], int]) -> None:
         print("interrupted", file=sys.stderr)
         status = 130
     sys.exit(status)
+
+
+def launch(module: str) -> None:
+    """Run a module's `main` in the repository's .venv, whatever Python started this."""
+    venv = Path(__file__).resolve().parents[2] / ".venv"
+    python = venv / "bin" / "python"
+    if Path(sys.prefix).resolve() != venv.resolve():
+        if not python.exists():
+            sys.exit("error: there is no .venv yet; run scripts/setup first")
+        os.execv(python, [str(python), *sys.argv])
+    run(importlib.import_module(module).main)

@@ -15,7 +15,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -82,7 +82,7 @@ def _check_output(path: Path) -> None:
 
 
 def _list(console: Console) -> None:
-    from overlaykit.models import MODELS, build
+    from overlaykit.models import build, MODELS
 
     console.print("[bold]models[/bold]")
     for name, family in MODELS.items():

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from overlaykit.cli import UserError
 from overlaykit.instances import Instance
-from overlaykit.solvers import NAMES, Solver, is_overlay
+from overlaykit.solvers import is_overlay, NAMES, Solver
 
 
 _OURS = frozenset(name for name in NAMES if is_overlay(name))

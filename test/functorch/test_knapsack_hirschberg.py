@@ -31,10 +31,10 @@ from torch._functorch._activation_checkpointing.knapsack_hirschberg import (
 )
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing._internal.common_utils import (
-    TestCase,
     instantiate_parametrized_tests,
     parametrize,
     run_tests,
+    TestCase,
 )
 from torch.utils._device import DeviceContext
 from torch.utils._mode_utils import no_dispatch
