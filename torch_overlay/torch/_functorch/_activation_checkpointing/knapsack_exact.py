@@ -113,6 +113,8 @@ _TIE = 1 << 40
 
 # (memory, loss, decisions): one entry of a frontier
 _State = tuple[int, int, int]
+# (cost, size, sign, loss, count, class): a class, and whether its copies move in or out
+_Choice = tuple[int, int, int, int, int, int]
 # (class, copies, memory, loss): what moving `copies` of a class in or out changes
 _Piece = tuple[int, int, int, int]
 
@@ -561,75 +563,53 @@ class _Core:
         leaves few choices for the copies of each.
         """
         slope, capacity, split = self.split_cost, self.capacity, self.split
-        # (cost, size, class, sign, loss)
-        core = []
         split_size, limit = self.split_size, self.limit
+        core: list[_Choice] = []
         for i in [split, *(i for _, i in near)]:
             cost, size = self.costs[i], self.sizes[i]
             gain = cost * split_size - slope * size
             if -limit < gain < limit:
-                core.append((cost, size, i, self._sign(i, gain), abs(gain)))
+                sign = self._sign(i, gain)
+                core.append((cost, size, sign, abs(gain), self.count[i], i))
         core.sort(reverse=True)
-        dust = self._dust(core)
-        core[:dust] = sorted(core[:dust], key=self._branching)
-        # The dust by falling efficiency, for what fits into little room.
-        grains = sorted(core[dust:], key=self._lightness)
-        dust_size = sum([self.count[i] * size for _, size, i, _, _ in grains])
+        first_dust, divisor = _dust(core)
+        dust = _Dust(core[first_dust:], slope, split_size)
+        if self._least(base, 0, divisor * split_size, dust) is None:
+            return None
+        core[:first_dust] = sorted(core[:first_dust], key=_branching)
 
         # For each class, from the last one back: what it and the later ones can free,
-        # and what the later ones can fill at no loss, at what rate beyond that, and
-        # are worth; then the step between the runtimes that can still be reached, and
-        # how far below and above these the dust can stray.
+        # what the later ones can fill at no loss, at what rate beyond that, and are
+        # worth; then the step between the runtimes that can still be reached.
         ahead = []
-        free = worth = removable = divisor = below = above = toll = 0
+        free = worth = removable = divisor = 0
         rate = slope
         for j in range(len(core) - 1, -1, -1):
-            cost, size, i, sign, loss = core[j]
-            value = self.count[i] * cost * self.split_size
-            if j + 1 == dust:
-                divisor = 0
-            divisor = math.gcd(divisor, cost)
-            strays = (below, above, toll) if j < dust else (0, 0, 0)
-            step = divisor * self.split_size
-            ahead.append((free, rate, worth, removable, step, *strays))
+            cost, size, sign, loss, count, _ = core[j]
+            divisor = math.gcd(0 if j + 1 == first_dust else divisor, cost)
+            ahead.append((free, rate, worth, removable, divisor * split_size))
             if sign < 0:
-                removable += self.count[i] * size
+                removable += count * size
             else:
-                worth += value
+                worth += count * cost * split_size
                 if loss * _TIE < slope * size:
-                    free += self.count[i] * size
+                    free += count * size
                 elif size:
                     rate = min(rate, loss // size)
-            if j >= dust and sign < 0:
-                below += value
-            elif j >= dust:
-                above += value
-                toll += self.count[i] * loss
         ahead.reverse()
 
         # Decisions: the copies moved of each class, digits of a mixed radix.
-        radices = list(accumulate([self.count[entry[2]] + 1 for entry in core], mul))
-        radices.insert(0, 1)
+        radices = list(accumulate([choice[4] + 1 for choice in core], mul, initial=1))
         states: list[_State] = [(base, 0, 0)]
         best = None
-        for j, (_, size, i, sign, loss) in enumerate(core):
-            count = self.count[i]
-            free, rate, worth, removable, divisor, below, above, toll = ahead[j]
+        for j, (_, size, sign, loss, count, _) in enumerate(core):
+            free, rate, worth, removable, divisor = ahead[j]
+            if j == first_dust:
+                dust = _Dust([], slope, split_size)
             hopeful = []
             for state in states:
-                # The least shortfall that the runtimes still in reach allow, and the
-                # least loss with it: all dust is added, or what the gap has room for.
-                lost = state[1]
-                gap = (slope * (capacity - state[0]) + below) % divisor
-                added, added_loss = above, toll
-                if above and not below and gap < slope * dust_size:
-                    added, added_loss = self._grains_in(gap // slope, grains)
-                    if added + divisor < above:
-                        added, added_loss = above - divisor, 0
-                least = lost + gap - below - added
-                if least < self.shortfall or (
-                    least == self.shortfall and lost + added_loss < self.loss - self.tie
-                ):
+                least = self._least(state[0], state[1], divisor, dust)
+                if least is not None:
                     hopeful.append((least, state))
             if not hopeful:
                 break
@@ -681,22 +661,22 @@ class _Core:
         if best is None:
             return None
         moves = {}
-        for _, _, i, sign, _ in core:
-            best, copies = divmod(best, self.count[i] + 1)
+        for _, _, sign, _, count, i in core:
+            best, copies = divmod(best, count + 1)
             moves[i] = sign * copies
         return moves
 
     def _dive(
-        self, state: _State, core: list[Any], radices: list[int], first: int
+        self, state: _State, core: list[_Choice], radices: list[int], first: int
     ) -> _State:
         """Complete a state greedily; return its shortfall, loss and decisions."""
         memory, lost, decisions = state
         room = self.capacity - memory
         for j in range(first, len(core)):
-            _, size, i, sign, loss = core[j]
-            if (room >= size) if sign > 0 else (room < 0):
+            _, size, sign, loss, count, _ = core[j]
+            if (room >= size) if sign > 0 else (room < 0 < size):
                 copies = room // size if sign > 0 else -(room // size)
-                copies = min(copies, self.count[i])
+                copies = min(copies, count)
                 room -= sign * copies * size
                 lost += copies * loss
                 decisions += copies * radices[j]
@@ -704,40 +684,21 @@ class _Core:
             return self.shortfall, lost, decisions
         return self.split_cost * room + lost, lost, decisions
 
-    def _branching(self, entry: tuple[int, int, int, int, int]) -> tuple[bool, int]:
-        """Single items first, then large ones: few branches, and soon a divisor."""
-        return self.count[entry[2]] > 1, -entry[1]
-
-    def _lightness(self, entry: tuple[int, int, int, int, int]) -> Any:
-        return self.memory[entry[2]] / self.runtime[entry[2]]
-
-    def _dust(self, core: list[tuple[int, int, int, int, int]]) -> int:
-        """From which class on, by falling cost, all later ones together are small
-        against the common divisor of the costs before: where that is clearest."""
-        left = sum([self.count[i] * cost for cost, _, i, _, _ in core])
-        divisor = most = 0
-        dust = len(core)
-        for j, (cost, _, i, _, _) in enumerate(core, 1):
-            divisor = math.gcd(divisor, cost)
-            left -= self.count[i] * cost
-            if divisor - left > most:
-                most, dust = divisor - left, j
-        return dust
-
-    def _grains_in(self, room: int, grains: list[Any]) -> tuple[int, int]:
-        """The most that dust in this room can be worth, and its least loss then."""
-        worth = used = 0
-        for cost, size, i, _, _ in grains:
-            copies = self.count[i]
-            if copies * size > room - used:
-                part = cost * (room - used) // size
-                worth += part
-                used += part * size // cost
-                break
-            worth += copies * cost
-            used += copies * size
-        worth *= self.split_size
-        return worth, self.split_cost * used - worth
+    def _least(self, memory: int, lost: int, step: int, dust: _Dust) -> int | None:
+        """The least shortfall that the runtimes in reach of a state allow; None if no
+        better plan can follow.  The runtimes go in steps, but for the dust."""
+        gap = (self.split_cost * (self.capacity - memory) + dust.below) % step
+        added, added_loss = dust.above, dust.loss
+        if added and not dust.below and gap < self.split_cost * dust.size:
+            added, added_loss = dust.fitting(gap // self.split_cost)
+            if added + step < dust.above:
+                added, added_loss = dust.above - step, 0
+        least = lost + gap - dust.below - added
+        if least > self.shortfall or (
+            least == self.shortfall and lost + added_loss >= self.loss - self.tie
+        ):
+            return None
+        return least
 
     def _by_piece(
         self, base: int, near: list[tuple[Any, int]]
@@ -874,6 +835,63 @@ class _Core:
             self.states_made,
             self.shortfall / bound,
         )
+
+
+class _Dust:
+    """Classes that matter less, all together, than a step of the other runtimes.
+
+    ``below`` and ``above`` tell how far they can move a runtime, ``loss`` is that of
+    adding them all, and ``size`` their memory.
+    """
+
+    def __init__(self, choices: list[_Choice], slope: int, split_size: int) -> None:
+        self.choices = choices
+        self.slope, self.split_size = slope, split_size
+        self.below = self.above = self.loss = self.size = 0
+        for cost, size, sign, loss, count, _ in choices:
+            if sign < 0:
+                self.below += count * cost * split_size
+            else:
+                self.above += count * cost * split_size
+                self.loss += count * loss
+                self.size += count * size
+
+    def fitting(self, room: int) -> tuple[int, int]:
+        """The most that dust in this room can be worth, and its least loss then."""
+        worth = used = 0
+        for cost, size, _, _, count, _ in sorted(self.choices, key=_lightness):
+            if count * size > room - used:
+                part = cost * (room - used) // size
+                worth += part
+                used += part * size // cost
+                break
+            worth += count * cost
+            used += count * size
+        worth *= self.split_size
+        return worth, self.slope * used - worth
+
+
+def _dust(core: list[_Choice]) -> tuple[int, int]:
+    """Where the dust begins in a list by falling cost, and the divisor of the costs
+    before it: where the divisor is largest against what the dust is worth."""
+    left = sum([cost * count for cost, _, _, _, count, _ in core])
+    divisor = most = 0
+    best = (len(core), 0)
+    for j, (cost, _, _, _, count, _) in enumerate(core, 1):
+        divisor = math.gcd(divisor, cost)
+        left -= cost * count
+        if divisor - left > most:
+            most, best = divisor - left, (j, divisor)
+    return best
+
+
+def _branching(choice: _Choice) -> tuple[bool, int]:
+    """Single items first, then large ones: few branches, and soon a divisor."""
+    return choice[4] > 1, -choice[1]
+
+
+def _lightness(choice: _Choice) -> Any:
+    return Fraction(choice[1], choice[0])
 
 
 def _extend(
