@@ -434,11 +434,9 @@ class _Core:
             split += 1
         if split == len(count):
             return count
-        self.split, self.split_size, self.split_cost = (
-            split,
-            sizes[split],
-            self.costs[split],
-        )
+        self.split = split
+        self.split_size: int = sizes[split]
+        self.split_cost: int = self.costs[split]
         self.step = self.split_size
         if type(self.runtime[0]) is int:
             self.step *= math.gcd(*self.runtime)
