@@ -48,6 +48,17 @@ Beyond that only the optimum's memory and loss on either side are kept, and the
 pieces are split in halves whose frontiers meet at that target, again and again,
 until the decisions fit.
 
+Few classes
+-----------
+Real graphs seldom have more than a dozen classes, and many are equally efficient:
+a matrix product costs its inner width for every byte it writes.  The bound then
+leaves open how well these sizes fill the capacity.  With at most
+``_FEW_CLASSES`` in the core, one frontier takes all copies of a class at a time, and
+two facts about the classes still to come leave few choices: what they can fill or
+free, and the *steps* of their runtimes.  FLOP counts share a large common divisor
+once the cheap operators, the *dust*, are set apart, so a shortfall that no step and
+no dust can reach settles the search, most often before it has begun.
+
 Cost
 ----
 ``O(n log n)`` for grouping and sorting, plus the states visited.  Nothing grows
