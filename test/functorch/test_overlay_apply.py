@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import fcntl
 import hashlib
 import os
 import py_compile
@@ -194,9 +195,14 @@ class TestStates(OverlayTestCase):
 
     def test_applying_or_reverting_twice_does_nothing(self) -> None:
         overlay.apply(self.root, self.first)
-        seen = {path: path.stat() for path in self.root.rglob("*")}
+
+        def stamps() -> dict[Path, tuple[int, int]]:
+            found = {path: path.stat() for path in self.root.rglob("*")}
+            return {path: (s.st_ino, s.st_mtime_ns) for path, s in found.items()}
+
+        seen = stamps()
         self.assertFalse(overlay.apply(self.root, self.first))
-        self.assertEqual({path: path.stat() for path in self.root.rglob("*")}, seen)
+        self.assertEqual(stamps(), seen)
         overlay.revert(self.root, self.first)
         self.assertFalse(overlay.revert(self.root, self.first))
         self.assert_pristine(self.root)
@@ -426,6 +432,31 @@ class TestInterrupted(OverlayTestCase):
         self.assertEqual(read_files(self.root), SHIPPED)
         self.assertTrue(overlay.apply(self.root, self.first))
 
+    def test_edit_during_the_run_is_not_thrown_away(self) -> None:
+        def edit(plan: Any) -> None:
+            (self.root / KNAPSACK).write_text("mine\n")
+
+        with mock.patch.object(overlay, "_remove_bytecode", edit):
+            with self.assertRaisesRegex(
+                UserError, "knapsack.py changed during the run"
+            ):
+                overlay.apply(self.root, self.first)
+        self.assertEqual(read_files(self.root), {**SHIPPED, KNAPSACK: "mine\n"})
+
+    def test_lock_whose_file_was_removed_is_not_enough(self) -> None:
+        lock = self.folder / "lock"
+        removed = []
+
+        def flock(stream: Any, operation: int, real: Any = fcntl.flock) -> None:
+            if not removed:  # the holder ends with --revert just before we get the lock
+                removed.append(lock.unlink())
+            real(stream, operation)
+
+        with mock.patch.object(fcntl, "flock", flock), overlay.exclusive(lock, 5):
+            with self.assertRaisesRegex(UserError, "another run holds"):
+                with overlay.exclusive(lock, 0):
+                    pass
+
 
 class TestBytes(OverlayTestCase):
     def test_stale_bytecode_does_not_run(self) -> None:
@@ -483,6 +514,7 @@ class TestBytes(OverlayTestCase):
         with environment(
             GIT_CONFIG_GLOBAL=str(config),
             GIT_DIR=str(repository / ".git"),
+            GIT_WORK_TREE=str(repository),
             HOME=str(self.folder),
             TMPDIR=str(root),
         ):
