@@ -185,6 +185,19 @@ class TestOptimal(TestCase):
             self.check_lowest_of_equal_items(split, weights, values)
         self.assertGreater(splits, 30)
 
+    @parametrize("split", [False, True])
+    def test_lowest_of_equal_items_where_float_totals_are_rounded(self, split):
+        rng = random.Random(3)
+        for _ in range(50):
+            runtimes = (rng.random(), rng.randint(1, 9) / 10, 1e15 + 0.1, 1.1)
+            classes = [(rng.randint(1, 12), runtime) for runtime in runtimes]
+            items = [rng.choice(classes) for _ in range(rng.randint(20, 50))]
+            weights, values = [w for w, _ in items], [v for _, v in items]
+            capacity = rng.randint(1, sum(weights))
+            with small_steps(100) if split else contextlib.nullcontext():
+                plan = solve_quantized(weights, values, capacity)
+            self.check_lowest_of_equal_items(plan, weights, values)
+
     def check_lowest_of_equal_items(self, plan, weights, values):
         items = list(zip(weights, values))
         counts = Counter(items[i] for i in plan)
@@ -396,9 +409,9 @@ class TestEdges(TestCase):
 
     def test_runtimes_whose_sum_overflows(self):
         kept, saved, _ = dp_knapsack_sliding_hirschberg(
-            [0.3, 0.4, 0.3], [1e308, 1.5e308, 1.2e308], 0.6
+            [0.3, 0.31, 0.32], [1e308, 1.5e308, 1.7e308], 0.63
         )
-        self.assertEqual(saved, [0, 2])
+        self.assertEqual(saved, [1, 2])
         self.assertEqual(kept, math.inf)
 
     def test_sizes_beyond_float64_in_quanta(self):
