@@ -73,6 +73,8 @@ def _check_output(path: Path) -> None:
         raise UserError(
             f"--output: {path} does not end in one of {', '.join(sorted(kinds))}"
         )
+    if path.parent.exists() and not path.parent.is_dir():
+        raise UserError(f"--output: {path.parent} is not a folder")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -258,8 +260,9 @@ def _print(
     console.print(report.table(title, plans, "FLOPs"))
     extra = [(p.graph_bytes or 0) - p.memory for p in plans]
     console.print(
-        f"The emitted forward graphs save {min(extra):+,} to {max(extra):+,} bytes beside the "
-        f"plans (what the minimum cut adds or spares); {baseline.saved_bytes:,} at budget 1.",
+        f"Saved by the emitted forward graphs: the plans' bytes {min(extra):+,} to "
+        f"{max(extra):+,} (the minimum cut's own part); at budget 1: "
+        f"{baseline.saved_bytes:,} bytes.",
         highlight=False,
     )
 
