@@ -231,7 +231,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         }
         print(json.dumps(document, indent=1))
     else:
-        _print(console, options, workload.description, baseline, instance, plans)
+        _print(console, options, name, workload.description, baseline, instance, plans)
         for note in notes:
             console.print(note, style="dim", highlight=False)
         console.print(f"picture: {output}   ({seconds:.0f} s)", highlight=False)
@@ -243,6 +243,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _print(
     console: Console,
     options: argparse.Namespace,
+    name: str,
     description: str,
     baseline: Capture,
     instance: Any,
@@ -253,7 +254,7 @@ def _print(
 
     capacity = instance.capacity(options.budget)
     title = (
-        f"{options.model} ({description}), torch.compile, {options.backend}\n"
+        f"{name} ({description}), torch.compile, {options.backend}\n"
         f"{len(instance.memory)} items, {instance.classes} distinct; "
         f"budget {options.budget:g} = {capacity:,} bytes"
     )
