@@ -223,13 +223,14 @@ def _plain_number(value: Any) -> Any:
 
 
 def _checked_columns(
-    groups: dict[tuple[Any, Any], list[int]],
+    sizes: list[Any], costs: list[Any], first: list[int]
 ) -> tuple[list[Any], list[Any]]:
-    """The sizes and costs of the classes as ints, floats or Fractions, if valid."""
+    """The numbers of each class as ints, floats or Fractions, if they are valid;
+    ``first`` has the index of its first item."""
     columns: tuple[list[Any], list[Any]] = ([], [])
-    for pair, indices in groups.items():
-        for name, value, column in zip(("memory", "runtime"), pair, columns):
-            item = f"{name}[{indices[0]}]"
+    for size, cost, i in zip(sizes, costs, first):
+        for name, value, column in zip(("memory", "runtime"), (size, cost), columns):
+            item = f"{name}[{i}]"
             if not isinstance(value, Real):
                 raise ValueError(  # noqa: TRY004
                     f"{item} must be a number, got {value!r}"
@@ -252,6 +253,26 @@ def _scale(values: list[Any], least: Any) -> Any:
         # A float is a multiple of 2**(exponent - 53), and so is every larger one.
         return 2.0 ** max(0, 53 - math.frexp(least)[1])
     return math.lcm(*[value.denominator for value in values])
+
+
+def _all_differ(values: Sequence[Any]) -> bool:
+    try:
+        return len(set(values)) == len(values)
+    except TypeError:  # not hashable, so no number
+        return False
+
+
+def _grouped(
+    memory: Sequence[Any], runtime: Sequence[Any]
+) -> dict[tuple[Any, Any], list[int]]:
+    """The indices of the items of each (memory, runtime)."""
+    groups: dict[tuple[Any, Any], list[int]] = defaultdict(list)
+    for i, pair in enumerate(zip(memory, runtime)):
+        try:
+            groups[pair].append(i)
+        except TypeError:  # not hashable: left for the check to complain about
+            groups[repr(pair[0]), repr(pair[1])].append(i)
+    return groups
 
 
 class _ExactInts:
@@ -284,19 +305,24 @@ class _Items:
             raise ValueError(
                 f"memory has {self.length} items, but runtime has {len(runtime)}"
             )
-        self.indices: list[list[int]] = []
         self.memory: list[Any] = []
         self.runtime: list[Any] = []
         self.count: list[int] = []
-        groups: dict[tuple[Any, Any], list[int]] = defaultdict(list)
-        for i, pair in enumerate(zip(memory, runtime)):
-            try:
-                groups[pair].append(i)
-            except TypeError:  # not hashable
-                groups[repr(pair[0]), repr(pair[1])].append(i)
-        if not groups:
+        # The items of each class: a list of them, or one alone if no two are equal.
+        self.indices: list[Any] = []
+        self.single = _all_differ(memory)
+        if not self.length:
             return
-        sizes, costs = map(list, zip(*groups))
+        sizes: list[Any]
+        costs: list[Any]
+        indices: list[Any]
+        if self.single:
+            sizes, costs = list(memory), list(runtime)
+            indices = list(range(self.length))
+        else:
+            groups = _grouped(memory, runtime)
+            sizes, costs = map(list, zip(*groups))
+            indices = list(groups.values())
         kinds = set(map(type, sizes)), set(map(type, costs))
         # NaN and infinities survive sums; what is left to find has an odd type.
         if not (
@@ -305,9 +331,9 @@ class _Items:
             and sum(sizes) < _FAR
             and -_FAR < sum(costs) < _FAR
         ):
-            sizes, costs = _checked_columns(groups)
+            first = indices if self.single else [group[0] for group in indices]
+            sizes, costs = _checked_columns(sizes, costs, first)
             kinds = set(map(type, sizes)), set(map(type, costs))
-        indices = list(groups.values())
         if min(costs) <= 0:
             worth = [cost > 0 for cost in costs]
             sizes, costs, indices = [
@@ -335,17 +361,17 @@ class _Items:
         self.indices = [indices[i] for i in order]
         self.memory = [sizes[i] for i in order]
         self.runtime = [costs[i] for i in order]
-        self.count = list(map(len, self.indices))
+        self.count = [1] * len(order) if self.single else list(map(len, self.indices))
         self.memory_scale = _scale(sizes, least_size)
         self.runtime_scale = _scale(costs, least_cost)
         self.sizes = _exact_ints(self.memory, self.memory_scale)
         self.costs = _exact_ints(self.runtime, self.runtime_scale)
         self.largest = max(sizes)
-        self.total = sum(map(mul, self.memory, self.count))
+        self.filled = self._filled()
 
     def solve(self, budget: float) -> list[int]:
         """Return how many items of each class the best plan for ``budget`` saves."""
-        if not self.memory or budget >= 2 * self.total:
+        if not self.memory or budget >= 2 * self.filled[-1]:
             return self.count
         numerator, denominator = budget.as_integer_ratio()
         numerator *= int(self.memory_scale)
@@ -366,17 +392,27 @@ class _Items:
         items.memory = list(compress(self.memory, chosen))
         items.runtime = list(compress(self.runtime, chosen))
         items.count = list(compress(self.count, chosen))
+        items.filled = items._filled()
         items.sizes = _exact_ints(items.memory, self.memory_scale)
         items.costs = _exact_ints(items.runtime, self.runtime_scale)
         return items
+
+    def _filled(self) -> list[Any]:
+        """The memory of each class and all before it, off by rounding."""
+        totals = self.memory if self.single else map(mul, self.memory, self.count)
+        return list(accumulate(totals))
 
     def plan(self, copies: list[int]) -> tuple[list[int], list[int]]:
         """Return the saved items ascending and the others descending; of equal items
         the first ones are saved."""
         kept = bytearray(self.length)
-        for indices, number in zip(self.indices, copies):
-            for i in indices[:number]:
+        if self.single:
+            for i in compress(self.indices, copies):
                 kept[i] = 1
+        else:
+            for indices, number in zip(self.indices, copies):
+                for i in indices[:number]:
+                    kept[i] = 1
         saved = list(compress(range(self.length), kept))
         kept.reverse()
         backwards = range(self.length - 1, -1, -1)
@@ -393,6 +429,8 @@ def _sum(values: list[Any], copies: list[int], scale: Any) -> float:
     """The sum of ``copies[i]`` times ``values[i]``, rounded once at the end."""
     if type(scale) is int and scale == 1:
         return int(sum(map(mul, values, copies)))
+    if type(scale) is float and max(copies) == 1:
+        return math.fsum(compress(values, copies))
     total = sum(
         [int(v * scale) * number for v, number in zip(values, copies) if number]
     )
@@ -431,11 +469,10 @@ class _Core:
         if not count:
             return []
         scale = self.items.memory_scale
-        filled = list(accumulate(map(mul, self.memory, count)))
         level = capacity / scale if self.items.rough else Fraction(capacity, scale)
-        split = min(bisect_right(filled, level), len(count) - 1)
-        kept = self.memory[:split]
-        base = sum(map(mul, [int(m * scale) for m in kept], count))
+        split = min(bisect_right(self.items.filled, level), len(count) - 1)
+        full = [int(m * scale) for m in self.memory[:split]]
+        base = sum(full if self.items.single else map(mul, full, count))
         # The sums that chose the split are rounded: settle it exactly.
         while base > capacity:
             split -= 1
@@ -545,11 +582,10 @@ class _Core:
         """(estimated loss of a copy, class) where that loss may be below the limit."""
         bound, rounding, split = self._estimated_limit(), self.rounding, self.split
         e = self.runtime[split] / self.memory[split]
-        losses = [abs(r - e * m) for m, r in zip(self.memory, self.runtime)]
         return [
             (loss, i)
-            for i, (loss, r) in enumerate(zip(losses, self.runtime))
-            if loss - rounding * r <= bound and i != split
+            for i, (m, r) in enumerate(zip(self.memory, self.runtime))
+            if (loss := abs(r - e * m)) - rounding * r <= bound and i != split
         ]
 
     def _estimated_limit(self) -> Any:
