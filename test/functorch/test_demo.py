@@ -438,7 +438,7 @@ class TestCommands(InFolder):
 
     def test_replay(self) -> None:
         path = self.write(json.dumps(ARTIFACT))
-        script = "import replay; replay.cli.run(replay.main)"
+        script = "from overlaykit import cli, replay; cli.run(replay.main)"
         arguments = (str(path), "--solver=exact", "--solver=greedy", "--output=out")
         done = self.start(script, *arguments, "--json")
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -456,7 +456,7 @@ class TestCommands(InFolder):
         path = self.write(json.dumps(changed(Absolute_Memories=[60, 29, 0],
                                              Knapsack_Input_Memories=[0.6, 0.29, 0.0])))  # fmt: skip
         done = self.start(
-            "import replay; replay.cli.run(replay.main)",
+            "from overlaykit import cli, replay; cli.run(replay.main)",
             str(path), "--solver=greedy", "--solver=exact", "--output=out", "--budget=1",
         )  # fmt: skip
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -465,7 +465,9 @@ class TestCommands(InFolder):
 
     def test_replay_error(self) -> None:
         path = self.write("hello")
-        done = self.start("import replay; replay.cli.run(replay.main)", str(path))
+        done = self.start(
+            "from overlaykit import cli, replay; cli.run(replay.main)", str(path)
+        )
         self.assertEqual((done.returncode, done.stdout), (1, ""))
         self.assertEqual(
             done.stderr,
