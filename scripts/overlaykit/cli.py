@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,8 @@ class UserError(Exception):
 
 def run(main: Callable[[], int]) -> None:
     """Exit with `main`'s status; 1 with one line for a UserError, 130 for Ctrl-C."""
+    # A reader that goes away, such as `head`, ends the run without a traceback.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
         status = main()
     except UserError as error:

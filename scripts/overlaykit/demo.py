@@ -44,7 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--model", default="llama", help="default: llama; see --list")
     parser.add_argument("--layers", type=int, help="default: the model's own number")
     parser.add_argument(
-        "--budget", type=float, default=0.5, help="between 0 and 1; default: 0.5"
+        "--budget", type=float, default=0.3, help="between 0 and 1; default: 0.3"
     )
     parser.add_argument(
         "--solver",
