@@ -156,12 +156,12 @@ def exact_knapsack(
         ``(kept_runtime, saved, recomputable)``: the runtime of the saved items,
         their indices ascending, and all other indices descending.
 
-    The saved sizes sum to at most ``max_memory``, within 1e-12 of it if any of the
-    numbers is a float.  Among plans of equal runtime the one of least memory is
-    taken, and of equal items those with the lowest index.  Items with no runtime
-    are recomputed.  Ints are exact at any size.  If the search passes
-    ``MAX_STATES``, the plan is feasible but may not be optimal; a warning is logged
-    with the proven gap.
+    The saved sizes sum to at most ``max_memory``.  Among plans of equal runtime the
+    one of least memory is taken, and of equal items those with the lowest index.
+    Items with no runtime are recomputed.  Ints are exact at any size; if any size or
+    the budget is a float, sums within 1e-12 of the budget count as equal, so that
+    [0.1, 0.2] fill 0.3.  If the search passes ``MAX_STATES``, the plan keeps to the
+    budget but may not be optimal; a warning is logged with the proven gap.
 
     Raises:
         ValueError: unequal lengths; a number that is NaN or infinite, a negative
