@@ -712,6 +712,38 @@ class TestPartitioner(TestCase):
         self.assertEqual(answer, exact_knapsack(memory, runtime, knee))
         self.assertLess(knee, 0.5)
 
+    def test_dynamic_budgets_compile(self):
+        model = torch.nn.Sequential(
+            *(
+                module
+                for _ in range(4)
+                for module in (torch.nn.Linear(8, 8), torch.nn.Sigmoid())
+            )
+        )
+        x = torch.randn(4, 8)
+        model(x).sum().backward()
+        expected = [parameter.grad for parameter in model.parameters()]
+        for solver in ("dynamic_memory_budget_dp", "dynamic_memory_budget_exact"):
+            torch._dynamo.reset()
+            model.zero_grad(set_to_none=True)
+            with (
+                functorch_config.patch(
+                    activation_memory_budget=0.5,
+                    activation_memory_budget_solver=solver,
+                    enable_autograd_cache=False,
+                ),
+                mock.patch.object(
+                    KnapsackEvaluator,
+                    "get_knee_point_memory_budget",
+                    autospec=True,
+                    side_effect=KnapsackEvaluator.get_knee_point_memory_budget,
+                ) as knee,
+            ):
+                torch.compile(model, backend="aot_eager")(x).sum().backward()
+            knee.assert_called_once()
+            for parameter, gradient in zip(model.parameters(), expected):
+                self.assertEqual(parameter.grad, gradient)
+
     def test_picture_budgets(self):
         _, memory, runtime, _ = self.make_instance()
         for name, solver in (

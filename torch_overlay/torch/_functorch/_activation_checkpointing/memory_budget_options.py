@@ -17,6 +17,7 @@ SOLVERS = (
     "dp",
     "dp_knapsack_sliding_hirschberg",
     "dynamic_memory_budget_dp",
+    "dynamic_memory_budget_exact",
     "exact",
     "greedy",
     "ilp",
