@@ -218,7 +218,7 @@ def curves(
     return found
 
 
-def _spread(wanted: list[float], gap: float, low: float, high: float) -> list[float]:
+def spread(wanted: list[float], gap: float, low: float, high: float) -> list[float]:
     """Places nearest to the wanted ones, in their order, at least `gap` apart."""
     order = sorted(range(len(wanted)), key=wanted.__getitem__)
     places = [0.0] * len(wanted)
@@ -306,7 +306,7 @@ def _adherence(axes: Any, found: dict[str, list[Plan]], budget: float) -> None:
         transform=axes.get_yaxis_transform(),
     )
     # Lines that end together are named from the least memory up, in the lines' own order.
-    places = _spread([end for _, _, end in ends], (high - low) / 14, low, high)
+    places = spread([end for _, _, end in ends], (high - low) / 14, low, high)
     for (label, color, end), place in zip(ends, places):
         axes.annotate(
             label,
@@ -377,11 +377,11 @@ def picture(
         if found:
             _trade_off(left, instance, found, budget)
             _adherence(right, found, budget)
-        _save_figure(figure, path)
+        save_figure(figure, path)
         plt.close(figure)
 
 
-def _save_figure(figure: Any, path: Path) -> None:
+def save_figure(figure: Any, path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, aside = tempfile.mkstemp(dir=path.parent, suffix=path.suffix)
