@@ -205,21 +205,24 @@ exact_knapsack.solve_many = solve_many  # type: ignore[attr-defined]
 
 def _checked_budget(name: str, budget: float) -> float:
     if not isinstance(budget, (float, int)):
-        if not isinstance(budget, Real):
-            raise ValueError(  # noqa: TRY004
-                f"{name} must be a number, got {budget!r}"
-            )
-        budget = _plain_number(budget)
+        infinite = isinstance(budget, Real) and budget == math.inf
+        budget = math.inf if infinite else _checked_number(name, budget)
     if not budget >= 0:
         raise ValueError(f"{name} must be >= 0, got {budget!r}")
     return budget
 
 
-def _plain_number(value: Any) -> Any:
-    """An int, Fraction or float of exactly this value."""
+def _checked_number(name: str, value: Any) -> Any:
+    """An int, Fraction or finite float of exactly this value."""
+    if not isinstance(value, Real):
+        raise ValueError(f"{name} must be a number, got {value!r}")  # noqa: TRY004
     if isinstance(value, Integral):
         return int(value)
-    return Fraction(value) if isinstance(value, Rational) else float(value)
+    if isinstance(value, Rational):
+        return Fraction(value)
+    if not math.isfinite(value):
+        raise ValueError(f"{name} must be finite, got {value!r}")
+    return float(value)
 
 
 def _checked_columns(
@@ -230,16 +233,9 @@ def _checked_columns(
     columns: tuple[list[Any], list[Any]] = ([], [])
     for size, cost, i in zip(sizes, costs, first):
         for name, value, column in zip(("memory", "runtime"), (size, cost), columns):
-            item = f"{name}[{i}]"
-            if not isinstance(value, Real):
-                raise ValueError(  # noqa: TRY004
-                    f"{item} must be a number, got {value!r}"
-                )
-            number = _plain_number(value)
-            if isinstance(number, float) and not math.isfinite(number):
-                raise ValueError(f"{item} must be finite, got {value!r}")
+            number = _checked_number(f"{name}[{i}]", value)
             if name == "memory" and number < 0:
-                raise ValueError(f"{item} must be >= 0, got {value!r}")
+                raise ValueError(f"memory[{i}] must be >= 0, got {value!r}")
             column.append(number)
     return columns
 
@@ -270,8 +266,9 @@ def _grouped(
     for i, pair in enumerate(zip(memory, runtime)):
         try:
             groups[pair].append(i)
-        except TypeError:  # not hashable: left for the check to complain about
-            groups[repr(pair[0]), repr(pair[1])].append(i)
+        except TypeError:  # not hashable, so no number
+            for name, value in zip(("memory", "runtime"), pair):
+                _checked_number(f"{name}[{i}]", value)
     return groups
 
 
@@ -351,7 +348,7 @@ class _Items:
             and (least_size == 0 or least_size * _FAR > 1)
             and least_cost * _FAR > 1
         )
-        self.whole = kinds[0] == {int}
+        self.whole, self.whole_costs = kinds[0] == {int}, kinds[1] == {int}
         if not self.rough:
             sizes, costs = list(map(Fraction, sizes)), list(map(Fraction, costs))
         efficiency = [
@@ -419,15 +416,19 @@ class _Items:
         return saved, list(compress(backwards, map(not_, kept)))
 
     def kept_memory(self, copies: list[int]) -> float:
-        return _sum(self.memory, copies, self.memory_scale) if copies else 0
+        if not copies:
+            return 0
+        return _sum(self.memory, copies, self.memory_scale, whole=self.whole)
 
     def kept_runtime(self, copies: list[int]) -> float:
-        return _sum(self.runtime, copies, self.runtime_scale) if copies else 0
+        if not copies:
+            return 0
+        return _sum(self.runtime, copies, self.runtime_scale, whole=self.whole_costs)
 
 
-def _sum(values: list[Any], copies: list[int], scale: Any) -> float:
+def _sum(values: list[Any], copies: list[int], scale: Any, *, whole: bool) -> float:
     """The sum of ``copies[i]`` times ``values[i]``, rounded once at the end."""
-    if type(scale) is int and scale == 1:
+    if whole:
         return int(sum(map(mul, values, copies)))
     if type(scale) is float and max(copies) == 1:
         return math.fsum(compress(values, copies))
@@ -493,13 +494,14 @@ class _Core:
         copies = count[:split] + [0] * (len(count) - split)
         for i, number in self._search(base).items():
             copies[i] += number
-        if self.states_made > MAX_STATES:
+        if self.states_made > MAX_STATES and self.limit > 0:
             self._warn(copies)
         return copies
 
     def _search(self, base: int) -> dict[int, int]:
         """Return the copies that the best plan moves in or out of the full classes."""
         tied = self._tied()
+        self.ties = len(tied) > 1
         shortfall, loss, best = self._greedy(base, tied)
         misplaced = {}
         for i in tied:
@@ -772,7 +774,13 @@ class _Core:
                 self._improve(*found[:2])
                 best = (found[2], tracked, left_pieces[:], right_pieces[:])
 
-        for estimated, i in sorted(near):
+        def noiseless(entry: tuple[Any, int]) -> tuple[Any, int]:
+            """By loss; those that lose nothing from the split outward, to both sides."""
+            noise = 8 * self.rounding * self.runtime[entry[1]]
+            return max(0, entry[0] - noise), abs(entry[1] - split)
+
+        near.sort(key=noiseless if self.ties else None)
+        for estimated, i in near:
             if estimated - self.rounding * self.runtime[i] > bound:
                 continue
             gain, size = self.gain(i), self.sizes[i]
@@ -878,7 +886,8 @@ class _Core:
             "exact_knapsack stopped after %d states. The plan keeps to the budget; "
             "its kept runtime is within a fraction of %.3g of the optimum.",
             self.states_made,
-            self.shortfall / bound,
+            # So that three digits never show less than it is.
+            self.shortfall / bound * 1.005,
         )
 
 
