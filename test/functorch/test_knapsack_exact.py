@@ -729,7 +729,6 @@ class TestEdges(ExactTestCase):
         with self.assertRaisesRegex(ValueError, r"^memory\[1\] must be a number"):
             exact_knapsack([1, [2]], [1, 1], 1)
 
-    @unittest.expectedFailure  # BUG: the message blames memory[1], which is fine
     def test_the_right_argument_is_named_if_a_runtime_cannot_be_hashed(self):
         with self.assertRaisesRegex(ValueError, r"^runtime\[1\] must be a number"):
             exact_knapsack([1, 1], [1, [1]], 1)
