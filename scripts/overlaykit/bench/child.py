@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import re
 import subprocess
 import sys
@@ -35,8 +36,8 @@ def measure(
 ) -> dict[str, Any]:
     """Run `solver` on `generate.KINDS[kind](**arguments)` in a new process.
 
-    Returns seconds, cpu_seconds, peak_bytes above the idle import, process_seconds, the
-    plan's use of the budget; or "refused", the allocator's own words, where `limit`
+    Returns seconds, cpu_seconds, peak_bytes above the idle import, the plan's use of
+    the budget, and process_seconds and process_cpu_seconds from start to end; or "refused", the allocator's own words, where `limit`
     bytes of address space above the idle import were not enough. Without a kind the
     process imports the solver and ends.
 
@@ -46,18 +47,24 @@ def measure(
     if not Path("/proc/self/clear_refs").exists():
         raise UserError("paper: peak memory is read from /proc, which is Linux's")
     spec = {"solver": solver, "kind": kind, "limit": limit, "arguments": arguments}
-    begin = time.perf_counter()
+    begin, before = time.perf_counter(), os.times()
     done = subprocess.run(
         [sys.executable, "-c", _START, str(SCRIPTS), json.dumps(spec)],
         capture_output=True,
         text=True,
     )
-    passed = time.perf_counter() - begin
+    passed, after = time.perf_counter() - begin, os.times()
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["no output"])[-1]
         raise UserError(f"paper: {solver} in a fresh process ended so: {last}")
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     found["process_seconds"] = passed
+    found["process_cpu_seconds"] = (
+        after.children_user
+        + after.children_system
+        - before.children_user
+        - before.children_system
+    )
     return found
 
 
