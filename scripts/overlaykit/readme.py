@@ -39,7 +39,8 @@ def _real(result: dict[str, Any]) -> str:
         if found is None:
             continue
         cells = found["cells"]
-        time = "1" if name == "exact" else f"{found['times_exact']:.2g}"
+        ratio = found["times_exact"]
+        time = f"{ratio:,.0f}" if ratio >= 10 else f"{ratio:.2g}"
         rows.append(
             [
                 label,
