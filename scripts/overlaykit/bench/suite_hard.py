@@ -66,17 +66,19 @@ def _exact(
     weights: Sequence[int], profits: Sequence[int], capacity: int, repeats: int
 ) -> dict[str, Any]:
     call = solvers.get("exact").call
-    times = []
+    times, cpu_times = [], []
     for _ in range(repeats):
         memory: list[float] = list(weights)
         runtime: list[float] = list(profits)
         with _watched() as effort:
-            begin = time.perf_counter()
+            begin, cpu = time.perf_counter(), time.process_time()
             _, saved, _ = call(memory, runtime, capacity)
             times.append(time.perf_counter() - begin)
+            cpu_times.append(time.process_time() - cpu)
     assert sum(weights[i] for i in saved) <= capacity
     return {
         "seconds": statistics.median(times),
+        "cpu_seconds": statistics.median(cpu_times),
         "states": effort.states,
         "gap": effort.gap,
         "optimal": effort.gap == 0,
@@ -164,22 +166,23 @@ def run(settings: Settings) -> Outcome:
         )
     limit = importlib.import_module(MODULE).MAX_STATES
     long = [row for row in rows if row["exact"]["states"] >= limit // 8]
-    rate = [row["exact"]["states"] / row["exact"]["seconds"] for row in long]
+    rate = [row["exact"]["states"] / row["exact"]["cpu_seconds"] for row in long]
+    longest = _worst(rows, "cpu_seconds")["exact"]["cpu_seconds"]
     wrong = sum(a["contradicts"] for row in rows for a in row["peers"].values())
     notes = list(missing)
     if rate:
         notes.append(
             f"limit of {limit:,} states: {figure(min(rate), '')} to "
             f"{figure(max(rate), '')} states a second where at least an eighth was used; "
-            f"the longest search took {duration(_worst(rows, 'seconds')['exact']['seconds'])}"
+            f"the longest search took {duration(longest)} of CPU time"
         )
     targets = [
         Target("contradicted by a peer", "", 0, wrong, at_least=False),
         Target(
-            "longest search",
+            "longest search, CPU time",
             "s",
             1,
-            _worst(rows, "seconds")["exact"]["seconds"],
+            longest,
             at_least=False,
         ),
     ]
