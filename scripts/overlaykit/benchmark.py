@@ -138,6 +138,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _check_folder(folder)
     found = environment()
     console.print("  ".join(f"{key} {value}" for key, value in found.items()))
+    if found["load_before"] > 0.5 * (found["cores"] or 1):
+        console.print(
+            "[bold]busy machine:[/bold] solvers that use several threads (dp and "
+            "hirschberg, as shipped) may look far slower than they are"
+        )
     for name in dict.fromkeys(options.suite):
         progress = Progress(
             TextColumn("{task.description}"),
