@@ -44,7 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--model", default="llama", help="default: llama; see --list")
     parser.add_argument("--layers", type=int, help="default: the model's own number")
     parser.add_argument(
-        "--budget", type=float, default=0.3, help="between 0 and 1; default: 0.3"
+        "--budget", type=float, default=0.3, help="above 0 and below 1; default: 0.3"
     )
     parser.add_argument(
         "--solver",
@@ -52,7 +52,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help="run only this one; repeat for several; default: all that are there",
     )
-    parser.add_argument("--backend", default="aot_eager", help="or inductor")
+    parser.add_argument(
+        "--backend", default="aot_eager", help="aot_eager (default) or inductor"
+    )
     parser.add_argument(
         "--output",
         type=Path,
@@ -141,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _list(console)
         return 0
     if not 0 < options.budget < 1:
-        raise UserError(f"--budget: {options.budget:g} is not between 0 and 1")
+        raise UserError(f"--budget: {options.budget:g} is not above 0 and below 1")
     notes: list[str] = []
     output = options.output or ROOT / "build" / "demo.png"
     _check_output(output)
