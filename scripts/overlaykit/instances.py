@@ -241,7 +241,10 @@ def load(path: Path) -> list[Instance]:
     else:
         payloads = _payloads_of_log(text)
         if not payloads:
-            raise UserError(f"{path}: no {ARTIFACT} artifact of PyTorch's partitioner")
+            raise UserError(
+                f"{path}: no {ARTIFACT} artifact of PyTorch's partitioner; a run records"
+                " one with AOT_PARTITIONER_DEBUG=1, if its budget poses a knapsack"
+            )
     instances = []
     for index, payload in enumerate(payloads):
         part = name if len(payloads) == 1 else f"{name}#{index}"

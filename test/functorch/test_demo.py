@@ -414,8 +414,8 @@ class TestCommands(InFolder):
             (["--model=x"], "model: 'x' is not one of"),
             (["--layers=-1"], "layers: -1 is not 1 or more"),
             (["--solver=x"], "solver: 'x' is not one of dp, "),
-            (["--budget=1"], "--budget: 1 is not between 0 and 1"),
-            (["--budget=nan"], "--budget: nan is not between 0 and 1"),
+            (["--budget=1"], "--budget: 1 is not above 0 and below 1"),
+            (["--budget=nan"], "--budget: nan is not above 0 and below 1"),
             (["--backend=x"], "--backend: 'x' is not one of aot_eager, inductor"),
             (["--output=a.xyz"], "--output: a.xyz does not end in one of"),
             ([f"--output={__file__}/a.png"], "is not a folder"),
@@ -428,7 +428,7 @@ class TestCommands(InFolder):
             self.assertIn(wanted, said)
         done = self.demo("--budget=2")
         self.assertEqual(done.returncode, 1)
-        self.assertEqual(done.stderr, "error: --budget: 2 is not between 0 and 1\n")
+        self.assertEqual(done.stderr, "error: --budget: 2 is not above 0 and below 1\n")
 
     def test_demo_list(self) -> None:
         done = self.demo("--list")
@@ -471,7 +471,9 @@ class TestCommands(InFolder):
         self.assertEqual((done.returncode, done.stdout), (1, ""))
         self.assertEqual(
             done.stderr,
-            f"error: {path}: no min_cut_information artifact of PyTorch's partitioner\n",
+            f"error: {path}: no min_cut_information artifact of PyTorch's partitioner;"
+            " a run records one with AOT_PARTITIONER_DEBUG=1, if its budget poses a"
+            " knapsack\n",
         )
 
 

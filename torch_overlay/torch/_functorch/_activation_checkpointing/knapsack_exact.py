@@ -682,7 +682,7 @@ class _Core:
                 elif size:
                     fewest = max(0, -((ceiling - memory) // size))
                     most = min(most, (memory - low) // size)
-                self.states_made += max(0, most - fewest)
+                self.states_made += max(0, most - fewest + 1)
                 if self.states_made > MAX_STATES:
                     break
                 step, radix = sign * size, radices[j]
