@@ -92,7 +92,8 @@ if TYPE_CHECKING:
 
 log: logging.Logger = logging.getLogger(__name__)
 
-# States made before the search gives up proving optimality: well under a second.
+# States made before the search gives up proving optimality: about half a second of
+# CPU time for numbers of up to 20 digits, a few seconds with 16 large classes.
 MAX_STATES = 1 << 19
 # Bits of decisions that the states of both frontiers may carry together: 1 MiB.
 DECISION_BITS = 1 << 23

@@ -167,7 +167,7 @@ def _check(memory: Sequence[float], runtime: Sequence[float]) -> None:
 def _is_finite(number: float) -> bool:
     try:
         return math.isfinite(number)
-    except OverflowError:  # an int beyond float64's range
+    except (OverflowError, TypeError):  # an int beyond float64's range, or no number
         return False
 
 
