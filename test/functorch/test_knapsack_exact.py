@@ -990,6 +990,14 @@ class TestFallback(ExactTestCase):
         self.solve(memory, runtime, sum(memory) // 2, 50)
         self.solve(memory, memory, sum(memory) // 2, 50)
 
+    def test_a_plan_that_moves_nothing_counts(self):
+        # Equally efficient as floats; the lighter item is the plan, and it is proven.
+        memory = [2**55 - 2, 2**55 + 1]
+        with mock.patch.object(knapsack, "MAX_STATES", 0):
+            with self.assertNoLogs(knapsack.log):
+                _, saved, _ = exact_knapsack(memory, [1, 1], 60371790338999139)
+        self.same(saved, [0])
+
     def test_the_same_in_every_mode(self):
         rng = random.Random(6)
         memory = [rng.randint(1, 10**6) for _ in range(60)]

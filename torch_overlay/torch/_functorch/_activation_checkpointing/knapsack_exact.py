@@ -522,7 +522,8 @@ class _Core:
         search = self._by_class if len(near) < _FEW_CLASSES else self._by_piece
         found = search(base, near)
         if self.states_made > MAX_STATES:
-            found = self._quantized(base, near) or found
+            quantized = self._quantized(base, near)
+            found = found if quantized is None else quantized  # it may move nothing
         if found is not None:
             best = found
             for i, copies in misplaced.items():
